@@ -1,0 +1,106 @@
+//! The trait that every store and every wrapper implements.
+
+use std::fmt;
+use std::future::Future;
+
+use crate::{BackendError, Cost, Decision, Key, Policy, Timestamp};
+
+/// What a call is about: a policy, the identity it counts for, and in virtual time the time.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Which quotas.
+    pub policy: &'a Policy,
+    /// For whom.
+    pub key: &'a Key<'a>,
+    /// `None`: now, by the backend's own clock (Redis: the server's; memory: a monotonic one; else
+    /// the caller's wall clock). `Some`: this moment instead, for tests, simulations and replays.
+    pub at: Option<Timestamp>,
+}
+
+impl<'a> Subject<'a> {
+    /// Now, by the backend's own clock.
+    #[must_use]
+    pub const fn new(policy: &'a Policy, key: &'a Key<'a>) -> Self {
+        Self {
+            policy,
+            key,
+            at: None,
+        }
+    }
+
+    /// At this moment instead.
+    #[must_use]
+    pub const fn at(mut self, at: Timestamp) -> Self {
+        self.at = Some(at);
+        self
+    }
+}
+
+/// A charge to take back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refund {
+    /// How much.
+    pub cost: u64,
+    /// When it was charged, as [`Decision::charged_at`] said.
+    pub charged_at: Timestamp,
+}
+
+/// A store of counters, or a wrapper around one.
+///
+/// # Behavior
+/// - For the same sequence of calls every backend gives the same answers, to the microsecond, as
+///   `docs/algorithms.md` defines them.
+/// - Each call is one atomic step: whatever else runs, the result is that of some serial order.
+/// - A refusal is a [`Decision`], and charges nothing. `Err` means that the store did not answer
+///   properly; it says nothing about the quota, and a charge may have been made if
+///   [`BackendError::may_have_charged`] says so. A backend never makes a charge twice to find out.
+/// - A call that is dropped has either been charged or not; it leaves the backend usable.
+/// - Several quotas are charged all or nothing.
+///
+/// `Display` names the backend, outside in, without any secret:
+/// `Timeout(redis://127.0.0.1:6379, 50ms)`.
+pub trait CounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
+    /// Charges if every quota has room.
+    fn acquire(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> impl Future<Output = Result<Decision, BackendError>> + Send;
+
+    /// As many single charges in this order at one moment, in one atomic step. The answers are in
+    /// the same order; none for no costs.
+    fn acquire_batch(
+        &self,
+        subject: Subject<'_>,
+        costs: &[Cost],
+    ) -> impl Future<Output = Result<Vec<Decision>, BackendError>> + Send;
+
+    /// `allowed` and `retry_after` as [`acquire`](Self::acquire) would answer, and the state as it
+    /// is. Writes nothing.
+    fn peek(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> impl Future<Output = Result<Decision, BackendError>> + Send;
+
+    /// Gives a charge back. One that comes too late changes nothing, and none ever makes more than
+    /// there was.
+    fn refund(
+        &self,
+        subject: Subject<'_>,
+        refund: Refund,
+    ) -> impl Future<Output = Result<Decision, BackendError>> + Send;
+
+    /// Forgets the key.
+    fn reset(&self, subject: Subject<'_>) -> impl Future<Output = Result<(), BackendError>> + Send;
+
+    /// Whether the store answers. Counts nothing.
+    fn ping(&self) -> impl Future<Output = Result<(), BackendError>> + Send;
+
+    /// What an operator should know about the store although it works: settings that put counters
+    /// at risk, such as an eviction policy that drops them. One sentence each; a health report
+    /// shows them.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,228 @@
+//! Every algorithm on any store that can compare and swap.
+//!
+//! A third party brings a store with three methods and has the whole of Tollgate's counting.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::algorithm::{self, Operation};
+use crate::record::{self, Record};
+use crate::{
+    BackendError, Clock, Cost, CounterBackend, DEFAULT_PREFIX, Decision, ErrorKind, Refund,
+    Subject, SystemClock, Timestamp, storage_key,
+};
+
+/// State outlives the moment it decides like none by this much: the processes' clocks differ.
+const CLOCK_MARGIN: Duration = Duration::from_secs(60);
+/// In virtual time nothing is known of how fast it passes.
+const VIRTUAL_MARGIN: Duration = Duration::from_secs(3_600);
+
+/// A value as it was read.
+#[derive(Clone, Debug)]
+pub struct Versioned<T> {
+    /// The value.
+    pub value: Vec<u8>,
+    /// Its version.
+    pub token: T,
+}
+
+/// A store of bytes under keys that can replace a value only if it is still the one that was read.
+///
+/// # Behavior
+/// - Keys are printable ASCII without spaces.
+/// - `swap` is atomic: of two with the same token at most one succeeds.
+/// - A value may vanish once its time to live has passed, and should not before.
+pub trait StateStore: fmt::Debug + fmt::Display + Send + Sync + 'static {
+    /// Names one version of a value.
+    type Token: Send + Sync;
+
+    /// The value and its version; `None` if there is none.
+    fn load(
+        &self,
+        key: &str,
+    ) -> impl Future<Output = Result<Option<Versioned<Self::Token>>, BackendError>> + Send;
+
+    /// Stores `value` if the version is still `expected` (`None`: if there is still no value), to
+    /// live for `ttl` at least. Says whether it did.
+    fn swap(
+        &self,
+        key: &str,
+        expected: Option<Self::Token>,
+        value: Vec<u8>,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<bool, BackendError>> + Send;
+
+    /// Forgets the value.
+    fn delete(&self, key: &str) -> impl Future<Output = Result<(), BackendError>> + Send;
+
+    /// Waits a little before the next attempt after another writer won the `attempt`th (from 1).
+    /// At once by default.
+    fn back_off(&self, attempt: u32) -> impl Future<Output = ()> + Send {
+        let _ = attempt;
+        std::future::ready(())
+    }
+}
+
+/// A [`CounterBackend`] over a [`StateStore`].
+///
+/// Time is the caller's wall clock. A charge that keeps losing against other writers fails with
+/// [`ErrorKind::Contended`] after [`attempts`](Self::attempts).
+#[derive(Debug)]
+pub struct CasBackend<S, C = SystemClock> {
+    store: S,
+    clock: C,
+    prefix: String,
+    attempts: u32,
+}
+
+impl<S: StateStore> CasBackend<S> {
+    /// Counts in `store`.
+    pub fn new(store: S) -> Self {
+        Self {
+            store,
+            clock: SystemClock,
+            prefix: DEFAULT_PREFIX.into(),
+            attempts: 64,
+        }
+    }
+}
+
+impl<S: StateStore, C: Clock> CasBackend<S, C> {
+    /// Counts by another clock.
+    #[must_use]
+    pub fn with_clock<D: Clock>(self, clock: D) -> CasBackend<S, D> {
+        CasBackend {
+            store: self.store,
+            clock,
+            prefix: self.prefix,
+            attempts: self.attempts,
+        }
+    }
+
+    /// Puts another prefix before every key.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How often a charge is tried while other writers win; at least once.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts.max(1);
+        self
+    }
+
+    /// The store.
+    pub fn into_inner(self) -> S {
+        self.store
+    }
+
+    async fn update<T: Send>(
+        &self,
+        subject: Subject<'_>,
+        decide: impl Fn(&mut Record, Timestamp) -> (T, bool) + Send + Sync,
+    ) -> Result<T, BackendError> {
+        let key = storage_key(&self.prefix, subject.policy, subject.key);
+        for attempt in 1..=self.attempts {
+            let now = subject.at.unwrap_or_else(|| self.clock.now());
+            let (mut record, token) = match self.store.load(&key).await? {
+                Some(found) => (record::decode(&found.value), Some(found.token)),
+                None => (Record::new(), None),
+            };
+            let (answer, changed) = decide(&mut record, now);
+            if !changed {
+                return Ok(answer);
+            }
+            let ttl = time_to_live(&record, now, subject.at.is_some());
+            if self
+                .store
+                .swap(&key, token, record::encode(&record), ttl)
+                .await?
+            {
+                return Ok(answer);
+            }
+            self.store.back_off(attempt).await;
+        }
+        Err(BackendError::new(
+            ErrorKind::Contended,
+            format!("other writers won {} times in a row", self.attempts),
+        ))
+    }
+}
+
+/// How long a record must stay.
+fn time_to_live(
+    record: &[Option<algorithm::State>],
+    now: Timestamp,
+    virtual_time: bool,
+) -> Duration {
+    let left = Timestamp::from_micros(record::expires_at(record)).saturating_since(now);
+    left.saturating_add(if virtual_time {
+        VIRTUAL_MARGIN
+    } else {
+        CLOCK_MARGIN
+    })
+}
+
+impl<S: StateStore, C: Clock> CounterBackend for CasBackend<S, C> {
+    async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
+        self.one(subject, Operation::Acquire(cost)).await
+    }
+
+    async fn acquire_batch(
+        &self,
+        subject: Subject<'_>,
+        costs: &[Cost],
+    ) -> Result<Vec<Decision>, BackendError> {
+        let quotas = subject.policy.quotas();
+        self.update(subject, |record, now| {
+            algorithm::apply_batch(quotas, record, now, costs)
+        })
+        .await
+    }
+
+    async fn peek(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
+        self.one(subject, Operation::Peek(cost)).await
+    }
+
+    async fn refund(&self, subject: Subject<'_>, refund: Refund) -> Result<Decision, BackendError> {
+        self.one(subject, Operation::Refund(refund)).await
+    }
+
+    async fn reset(&self, subject: Subject<'_>) -> Result<(), BackendError> {
+        self.store
+            .delete(&storage_key(&self.prefix, subject.policy, subject.key))
+            .await
+    }
+
+    /// Reads a key that nobody writes.
+    async fn ping(&self) -> Result<(), BackendError> {
+        self.store
+            .load(&format!("{}:v1:ping", self.prefix))
+            .await
+            .map(drop)
+    }
+}
+
+impl<S: StateStore, C: Clock> CasBackend<S, C> {
+    async fn one(
+        &self,
+        subject: Subject<'_>,
+        operation: Operation,
+    ) -> Result<Decision, BackendError> {
+        let quotas = subject.policy.quotas();
+        self.update(subject, |record, now| {
+            let applied = algorithm::apply(quotas, record, now, operation);
+            (applied.decision, applied.changed)
+        })
+        .await
+    }
+}
+
+impl<S: StateStore, C: Clock> fmt::Display for CasBackend<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.store, f)
+    }
+}

@@ -1,0 +1,66 @@
+//! Concurrency slots in a store: at most so many holders, each until its time to live passes.
+
+use std::fmt;
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::{BackendError, Key, Timestamp};
+
+/// Which slots a call is about.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseSubject<'a> {
+    /// The name of the limit.
+    pub name: &'a str,
+    /// For whom.
+    pub key: &'a Key<'a>,
+    /// `None`: now, by the store's own clock. `Some`: this moment instead.
+    pub at: Option<Timestamp>,
+}
+
+/// The answer to a call about a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseAnswer {
+    /// Acquire and renew: whether the holder is in. Release: whether it was.
+    pub ok: bool,
+    /// How many are in after the call.
+    pub in_use: u32,
+}
+
+/// A store that can hold leases. Not every store can: asking for leases on one that cannot fails
+/// when the limiter is built.
+///
+/// # Behavior
+/// - A holder whose time to live has passed is out, at the very microsecond.
+/// - Each call is one atomic step.
+pub trait LeaseBackend: fmt::Debug + Send + Sync + 'static {
+    /// In if the holder is in already (its time starts anew) or fewer than `slots` are.
+    fn acquire(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        slots: NonZeroU32,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<LeaseAnswer, BackendError>> + Send;
+
+    /// In only if the holder still is; its time starts anew.
+    fn renew(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<LeaseAnswer, BackendError>> + Send;
+
+    /// Out; says whether the holder was in.
+    fn release(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+    ) -> impl Future<Output = Result<LeaseAnswer, BackendError>> + Send;
+
+    /// How many are in.
+    fn in_use(
+        &self,
+        subject: LeaseSubject<'_>,
+    ) -> impl Future<Output = Result<u32, BackendError>> + Send;
+}
