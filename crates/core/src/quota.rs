@@ -282,7 +282,7 @@ impl Quota {
     /// Token bucket: the units of a full bucket, at most 2^52. For backends.
     #[must_use]
     pub const fn units_when_full(&self) -> u64 {
-        self.burst * self.p
+        self.burst.saturating_mul(self.p)
     }
 
     /// Windows and log: the period in ticks. For backends.

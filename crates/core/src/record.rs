@@ -172,6 +172,30 @@ mod tests {
     }
 
     #[test]
+    fn numbers_out_of_all_proportion_panic_nowhere() {
+        let max = u64::MAX;
+        for text in [
+            format!("b1000000,1,{}", u128::MAX),
+            format!("b{max},{max},{}", u128::MAX),
+            format!("s1000000,{max},{max},{max}"),
+            format!("f1000000,{max},{max}"),
+            format!("l1000000,{max}:{max}"),
+        ] {
+            for algorithm in crate::Algorithm::ALL {
+                let quota =
+                    crate::Quota::new(algorithm, 3, std::time::Duration::from_secs(1)).unwrap();
+                for now in [0, 1_700_000_000_000_000, max] {
+                    let mut record = decode(text.as_bytes());
+                    let _ = expires_at(&record);
+                    let now = crate::Timestamp::from_micros(now);
+                    let acquire = crate::algorithm::Operation::Acquire(crate::Cost::ONE);
+                    crate::algorithm::apply(&[quota], &mut record, now, acquire);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_is_no_record_reads_as_absent() {
         for text in [
             "", "{json}", "b1,1", "b0,1,5", "b1,0,5", "b1,1,5,5", "s1,2,3", "l5,7", "f1,2,-3", "é",

@@ -62,7 +62,9 @@ impl State {
     #[must_use]
     pub fn expires_at(&self) -> u64 {
         let end = match self {
-            Self::TokenBucket { tick, n, tat } => tat.div_ceil(u128::from(*n)) * u128::from(*tick),
+            Self::TokenBucket { tick, n, tat } => tat
+                .div_ceil(u128::from(*n))
+                .saturating_mul(u128::from(*tick)),
             Self::SlidingWindow {
                 period,
                 window,

@@ -95,6 +95,11 @@ fn tat(quota: &Quota, stored: Option<&State>) -> u128 {
     if (*tick, *n) == (quota.tick_micros(), quota.units_per_tick()) {
         return *tat;
     }
-    let full_at = tat.div_ceil(u128::from(*n)) * u128::from(*tick);
-    full_at.div_ceil(u128::from(quota.tick_micros())) * u128::from(quota.units_per_tick())
+    // Saturating, since a store may hold anything: such a bucket is far ahead, so it is brought back.
+    let full_at = tat
+        .div_ceil(u128::from(*n))
+        .saturating_mul(u128::from(*tick));
+    full_at
+        .div_ceil(u128::from(quota.tick_micros()))
+        .saturating_mul(u128::from(quota.units_per_tick()))
 }

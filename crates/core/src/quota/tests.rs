@@ -170,3 +170,50 @@ fn every_u32_a_second_minute_or_hour_can_be_counted() {
         }
     }
 }
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn algorithm() -> impl Strategy<Value = Algorithm> {
+        prop::sample::select(&Algorithm::ALL[..])
+    }
+
+    /// Numbers of every magnitude, not only large ones.
+    fn number(max_bits: u32) -> impl Strategy<Value = u64> {
+        (0..=max_bits, any::<u64>()).prop_map(|(bits, n)| (n >> (64 - bits).min(63)).max(1))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_built_is_exact_and_survives_its_text(
+            algorithm in algorithm(), limit in number(52), period in number(52), burst in number(52)
+        ) {
+            let period = Duration::from_micros(period.max(1_000));
+            let plain = Quota::new(algorithm, limit, period);
+            for quota in [plain.clone(), plain.and_then(|quota| quota.with_burst(burst))].into_iter().flatten() {
+                prop_assert!(algorithm != Algorithm::TokenBucket || quota.units_when_full() <= MAX_EXACT);
+                prop_assert_eq!(quota.to_string().parse::<Quota>(), Ok(quota));
+            }
+        }
+
+        #[test]
+        fn what_is_not_exact_has_a_nearest(
+            bucket in any::<bool>(), limit in number(52), seconds in number(32), burst in number(52)
+        ) {
+            // Smooth periods: the error of any other is the same, only slower to word.
+            let period = Duration::from_secs(seconds % 1_000_000 + 1);
+            let built = if bucket {
+                format!("{limit}/{}s burst={burst}", period.as_secs()).parse::<Quota>()
+            } else {
+                Quota::sliding_window(limit, period)
+            };
+            if let Err(error) = built {
+                prop_assert_eq!(error.fault(), QuotaFault::NotExact);
+                let nearest = error.nearest();
+                prop_assert!(nearest.is_some(), "{}", error);
+            }
+        }
+    }
+}
