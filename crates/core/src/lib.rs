@@ -37,6 +37,8 @@ mod quota;
 pub mod record;
 mod shared;
 mod storage_key;
+#[cfg(feature = "trace")]
+pub mod trace;
 
 pub use backend::{CounterBackend, Refund, Subject};
 pub use cas::{CasBackend, StateStore, Versioned};
