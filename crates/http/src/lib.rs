@@ -1,1 +1,40 @@
-//! Under construction.
+//! What a decision looks like over HTTP, over the types of the `http` crate.
+//!
+//! - [`RateLimitHeaders`] writes the rate limit fields of a policy, in any [`HeaderStyle`];
+//! - [`Problem`] is the body of a refused request: a problem document (RFC 9457) or plain JSON;
+//! - [`AddressPrefixes`] turns a client's address into the identity that is limited.
+//!
+//! No function here asks for the time or does any I/O.
+//!
+//! ```
+//! use http::HeaderMap;
+//! use tollgate_core::algorithm::{Operation, apply};
+//! use tollgate_core::{Cost, Policy, Timestamp};
+//! use tollgate_http::{HeaderStyle, RateLimitHeaders};
+//!
+//! let policy = Policy::new("api", ["100/60s".parse()?])?;
+//! let now = Timestamp::from_micros(1_700_000_000_000_000);
+//! let decision = apply(policy.quotas(), &mut Vec::new(), now, Operation::Acquire(Cost::ONE)).decision;
+//!
+//! let mut headers = HeaderMap::new();
+//! RateLimitHeaders::new(&policy, HeaderStyle::IETF).write(&decision, now, &mut headers);
+//! assert_eq!(headers["ratelimit-policy"], r#""api";q=100;w=60"#);
+//! assert_eq!(headers["ratelimit"], r#""api";r=99;t=1"#);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod address;
+mod body;
+mod headers;
+mod problem;
+mod seconds;
+mod speaker;
+mod style;
+
+pub use address::{AddressPrefixes, PrefixError};
+pub use body::BodyStyle;
+pub use headers::RateLimitHeaders;
+pub use problem::{Problem, ProblemType};
+pub use seconds::retry_after_seconds;
+pub use speaker::{Speaker, speaker};
+pub use style::{HeaderStyle, HeaderStyleError};

@@ -1,0 +1,188 @@
+//! The rate limit fields of a response.
+
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use sfv::{Integer, KeyRef, ListSerializer, StringRef};
+use tollgate_core::{Decision, Policy, Quota, QuotaAnswer, Timestamp};
+
+use crate::seconds::{ceil, epoch_second, retry_after_seconds, window};
+use crate::{HeaderStyle, speaker};
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const TRIPLE: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+const X_RATELIMIT: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+/// Writes the fields of one policy; what does not change from answer to answer is worked out once.
+///
+/// # Behavior
+/// - `RateLimit-Policy` lists the quotas in order: `"name"` for one, `"name.1s"`, `"name.1h"` for
+///   several (`"name.1h.2"` for a second one with the same period). `q` is the capacity, `w` the
+///   seconds in which it comes back. `RateLimit` says of each what remains, `r`, and in `t` after
+///   how many seconds more than that would be there; `t` is left out when nothing is used.
+/// - The other families have room for one quota, the [`speaker`]. `RateLimit-Reset` is the time
+///   until nothing is used, `X-RateLimit-Reset` the second of the epoch in which that is.
+/// - Fields of the chosen families that a handler or an upstream wrote are replaced; the other
+///   families are left alone.
+/// - A refusal carries `Cache-Control: no-store` and, where waiting helps, `Retry-After`, in every
+///   style. Nothing that was admitted carries `Retry-After` from here.
+/// - An answer that was not enforced (an outage) carries `RateLimit-Policy` only.
+/// - Times are whole seconds, rounded up. Structured fields hold no number above 10^15 - 1; a
+///   larger one is given as that.
+///
+/// The name of a [`Policy`] is printable ASCII, so every field is well formed.
+#[derive(Clone, Debug)]
+pub struct RateLimitHeaders {
+    policy: Policy,
+    style: HeaderStyle,
+    items: Box<[Box<str>]>,
+    policy_field: HeaderValue,
+}
+
+impl RateLimitHeaders {
+    /// The fields of a policy in a style.
+    #[must_use]
+    pub fn new(policy: &Policy, style: HeaderStyle) -> Self {
+        let items = item_names(policy);
+        let mut list = ListSerializer::new();
+        for (item, quota) in items.iter().zip(policy.quotas()) {
+            let _ = list
+                .bare_item(quoted(item))
+                .parameter(param("q"), integer(quota.capacity()))
+                .parameter(param("w"), integer(window(quota)));
+        }
+        Self {
+            policy_field: text(&list.finish().unwrap_or_default()),
+            policy: policy.clone(),
+            style,
+            items,
+        }
+    }
+
+    /// The policy they speak of.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Writes the fields of an answer that was given at `now`, by the wall clock.
+    pub fn write(&self, decision: &Decision, now: Timestamp, headers: &mut HeaderMap) {
+        let speaker = decision
+            .origin()
+            .is_enforced()
+            .then(|| speaker(&self.policy, decision))
+            .flatten();
+        if self.style.contains(HeaderStyle::IETF) {
+            headers.insert(RATELIMIT_POLICY, self.policy_field.clone());
+            headers.remove(RATELIMIT);
+            if speaker.is_some() {
+                headers.insert(RATELIMIT, self.ratelimit(decision.quotas()));
+            }
+        }
+        let one = |reset: fn(Timestamp, &QuotaAnswer) -> u64| {
+            speaker.map(|it| {
+                [
+                    it.quota.capacity(),
+                    it.answer.remaining,
+                    reset(now, it.answer),
+                ]
+            })
+        };
+        if self.style.contains(HeaderStyle::TRIPLE) {
+            three(headers, TRIPLE, one(|_, answer| ceil(answer.reset_after)));
+        }
+        if self.style.contains(HeaderStyle::X_RATELIMIT) {
+            let reset = one(|now, answer| epoch_second(now, answer.reset_after));
+            three(headers, X_RATELIMIT, reset);
+        }
+        if !decision.allowed() {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            headers.remove(RETRY_AFTER);
+            if let Some(seconds) = retry_after_seconds(decision) {
+                headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            }
+        }
+    }
+
+    fn ratelimit(&self, answers: &[QuotaAnswer]) -> HeaderValue {
+        let mut list = ListSerializer::new();
+        for (item, answer) in self.items.iter().zip(answers) {
+            let item = list
+                .bare_item(quoted(item))
+                .parameter(param("r"), integer(answer.remaining));
+            if let Some(wait) = answer.more_after {
+                let _ = item.parameter(param("t"), integer(ceil(wait)));
+            }
+        }
+        text(&list.finish().unwrap_or_default())
+    }
+}
+
+/// Replaces three fields, or removes them.
+fn three(headers: &mut HeaderMap, names: [HeaderName; 3], values: Option<[u64; 3]>) {
+    match values {
+        Some(values) => {
+            for (name, value) in names.into_iter().zip(values) {
+                headers.insert(name, HeaderValue::from(value));
+            }
+        }
+        None => {
+            for name in names {
+                headers.remove(name);
+            }
+        }
+    }
+}
+
+/// What each quota is called: the policy's name, with the period where there are several.
+fn item_names(policy: &Policy) -> Box<[Box<str>]> {
+    let name = policy.name();
+    if policy.quotas().len() == 1 {
+        return Box::new([name.into()]);
+    }
+    let periods: Vec<String> = policy.quotas().iter().map(period).collect();
+    periods
+        .iter()
+        .enumerate()
+        .map(|(i, period)| {
+            match periods[..i].iter().filter(|other| *other == period).count() {
+                0 => format!("{name}.{period}"),
+                earlier => format!("{name}.{period}.{}", earlier + 1),
+            }
+            .into()
+        })
+        .collect()
+}
+
+/// A period as it is written in quotas.
+fn period(quota: &Quota) -> String {
+    let text = quota.to_string();
+    let period = text.split(['/', ' ']).nth(1);
+    period.expect("a quota prints as limit/period").to_owned()
+}
+
+fn quoted(item: &str) -> &StringRef {
+    StringRef::from_str(item).expect("the name of a policy is printable ASCII")
+}
+
+fn param(name: &'static str) -> &'static KeyRef {
+    KeyRef::from_str(name).expect("a lower-case letter is a key")
+}
+
+fn integer(number: u64) -> Integer {
+    Integer::try_from(number).unwrap_or(Integer::MAX)
+}
+
+fn text(field: &str) -> HeaderValue {
+    HeaderValue::from_str(field).expect("a serialised structured field is printable ASCII")
+}
+
+#[cfg(test)]
+mod tests;

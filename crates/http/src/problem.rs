@@ -1,0 +1,164 @@
+//! Problem documents (RFC 9457): why a request was refused, or what failed.
+
+mod limits;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use serde::Serialize;
+use tollgate_core::{Decision, Policy, Timestamp};
+
+use crate::BodyStyle;
+use limits::Limits;
+
+/// What the `type` of a library's refusal says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProblemType {
+    /// `about:blank`: the status says it all.
+    #[default]
+    Blank,
+    /// The `quota-exceeded` of the IETF draft, with `violated-policies`.
+    QuotaExceeded,
+}
+
+impl ProblemType {
+    const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+}
+
+/// A problem document.
+///
+/// It never holds what only the operator should know: no address of a store, no key, no cause.
+///
+/// ```
+/// use http::StatusCode;
+/// use tollgate_http::{BodyStyle, Problem};
+///
+/// let problem = Problem::new(StatusCode::BAD_GATEWAY, "The upstream did not answer")
+///     .with_instance("/orders")
+///     .with_request_id("01JD");
+/// assert_eq!(
+///     String::from_utf8(problem.to_json(BodyStyle::Problem)).unwrap(),
+///     r#"{"type":"about:blank","title":"Bad Gateway","status":502,"#.to_owned()
+///         + r#""detail":"The upstream did not answer","instance":"/orders","request_id":"01JD"}"#,
+/// );
+/// assert_eq!(problem.to_json(BodyStyle::Plain), br#"{"detail":"The upstream did not answer"}"#);
+/// ```
+#[derive(Clone, Debug, Serialize)]
+pub struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    #[serde(serialize_with = "number")]
+    status: StatusCode,
+    detail: Cow<'static, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+    #[serde(flatten)]
+    limits: Limits,
+}
+
+impl Problem {
+    /// A problem of a status. `detail` is for the client to read.
+    #[must_use]
+    pub fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status,
+            detail: detail.into(),
+            instance: None,
+            request_id: None,
+            limits: Limits::None {},
+        }
+    }
+
+    /// A refusal as a library tells it: 429, or 503 where the policy refuses because the store did
+    /// not answer. `retry_after` is the integer of the header, `retry_after_ms` the exact wait.
+    #[must_use]
+    pub fn refusal(policy: &Policy, decision: &Decision, kind: ProblemType) -> Self {
+        let mut problem = if limits::is_closed(decision) {
+            Self::closed()
+        } else {
+            Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                limits::detail(policy, decision),
+            )
+        };
+        let violated = kind == ProblemType::QuotaExceeded && !limits::is_closed(decision);
+        if violated {
+            problem.kind = ProblemType::QUOTA_EXCEEDED;
+            problem.title = "Quota exceeded";
+        }
+        problem.limits = Limits::of_library(policy, decision, violated);
+        problem
+    }
+
+    /// A refusal as the gateway tells it: `detail`, `limit`, `remaining`, `reset_at` (second of
+    /// the epoch) and `retry_after` (seconds; `null` where waiting never helps), the last two with
+    /// their fractions. [`BodyStyle::Plain`] is exactly these.
+    #[must_use]
+    pub fn gateway_refusal(policy: &Policy, decision: &Decision, now: Timestamp) -> Self {
+        let mut problem = if limits::is_closed(decision) {
+            Self::closed()
+        } else {
+            Self::new(StatusCode::TOO_MANY_REQUESTS, "Rate limit exceeded")
+        };
+        problem.limits = Limits::of_gateway(policy, decision, now);
+        problem
+    }
+
+    fn closed() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Rate limits cannot be checked at the moment",
+        )
+    }
+
+    /// With the path of the request, as it came.
+    #[must_use]
+    pub fn with_instance(mut self, path: impl Into<String>) -> Self {
+        self.instance = Some(path.into());
+        self
+    }
+
+    /// With the id under which the request was logged.
+    #[must_use]
+    pub fn with_request_id(mut self, id: impl Into<String>) -> Self {
+        self.request_id = Some(id.into());
+        self
+    }
+
+    /// The status that the response must have, too.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The document.
+    #[must_use]
+    pub fn to_json(&self, style: BodyStyle) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Plain<'a> {
+            detail: &'a str,
+            #[serde(flatten)]
+            limits: &'a Limits,
+        }
+        let plain = Plain {
+            detail: &self.detail,
+            limits: &self.limits,
+        };
+        match style {
+            BodyStyle::Problem => serde_json::to_vec(self),
+            BodyStyle::Plain => serde_json::to_vec(&plain),
+        }
+        .expect("texts and numbers always serialise")
+    }
+}
+
+fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}

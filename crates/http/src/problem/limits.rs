@@ -1,0 +1,113 @@
+//! The members of a problem document that speak of the limit.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tollgate_core::{Decision, Origin, Policy, Timestamp};
+
+use crate::{retry_after_seconds, speaker};
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Limits {
+    Library {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limit: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        remaining: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        retry_after: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
+        #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
+        violated_policies: Option<[String; 1]>,
+    },
+    Gateway {
+        limit: u64,
+        remaining: u64,
+        reset_at: f64,
+        retry_after: Option<f64>,
+    },
+    Wait {
+        retry_after: f64,
+    },
+    None {},
+}
+
+impl Limits {
+    pub(super) fn of_library(policy: &Policy, decision: &Decision, violated: bool) -> Self {
+        let counted = (!is_closed(decision)).then(|| counted(policy, decision));
+        let retry_after = retry_after_seconds(decision);
+        Self::Library {
+            limit: counted.map(|it| it.limit),
+            remaining: counted.map(|it| it.remaining),
+            retry_after,
+            // Without a wait of its own (a store that is down) the header's is all there is.
+            retry_after_ms: retry_after.map(|seconds| match decision.retry_after() {
+                Some(wait) => u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX),
+                None => seconds.saturating_mul(1_000),
+            }),
+            violated_policies: violated.then(|| [policy.name().to_owned()]),
+        }
+    }
+
+    pub(super) fn of_gateway(policy: &Policy, decision: &Decision, now: Timestamp) -> Self {
+        let retry_after = decision.retry_after().map(|wait| wait.as_secs_f64());
+        if is_closed(decision) {
+            return Self::Wait {
+                retry_after: retry_after.unwrap_or(1.0),
+            };
+        }
+        let counted = counted(policy, decision);
+        Self::Gateway {
+            limit: counted.limit,
+            remaining: counted.remaining,
+            reset_at: (now + counted.reset_after).as_micros() as f64 / 1e6,
+            retry_after,
+        }
+    }
+}
+
+/// Whether it was refused because the store did not answer, not because of a quota.
+pub(super) fn is_closed(decision: &Decision) -> bool {
+    decision.origin() == Origin::FailClosed
+}
+
+#[derive(Clone, Copy)]
+struct Counted {
+    limit: u64,
+    remaining: u64,
+    reset_after: Duration,
+}
+
+/// The numbers of the quota that speaks. A refusal without them (one that was remembered) says
+/// that nothing is left until something fits again.
+fn counted(policy: &Policy, decision: &Decision) -> Counted {
+    match speaker(policy, decision) {
+        Some(it) => Counted {
+            limit: it.quota.capacity(),
+            remaining: it.answer.remaining,
+            reset_after: it.answer.reset_after,
+        },
+        None => Counted {
+            limit: policy.capacity(),
+            remaining: 0,
+            reset_after: decision.retry_after().unwrap_or_default(),
+        },
+    }
+}
+
+/// "Rate limit of 100 request(s) per 60s exceeded."
+pub(super) fn detail(policy: &Policy, decision: &Decision) -> String {
+    let quota = speaker(policy, decision).map_or(&policy.quotas()[0], |it| it.quota);
+    let period = quota.period();
+    let mut seconds = period.as_secs().to_string();
+    if period.subsec_micros() > 0 {
+        let fraction = format!(".{:06}", period.subsec_micros());
+        seconds.push_str(fraction.trim_end_matches('0'));
+    }
+    format!(
+        "Rate limit of {} request(s) per {seconds}s exceeded.",
+        quota.limit()
+    )
+}
