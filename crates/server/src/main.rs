@@ -1,2 +1,2 @@
-//! Under construction.
+//! The program.
 fn main() {}
