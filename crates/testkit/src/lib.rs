@@ -4,10 +4,20 @@
 //! - [`conformance!`] gives one named test for each rule that a backend must keep: the traces with
 //!   the right answer to every step, laws under random calls, races, odd keys, expiry.
 //! - [`MapStore`] is a store to test wrappers on, [`Rng`] a generator that can be run again.
+//! - [`FaultProxy`] stands before a server and cuts, delays, loses or falsifies what passes, command
+//!   by command.
+//! - [`wait_until`] waits for a condition, with a deadline; nothing here sleeps to synchronise.
 
 pub mod conformance;
 mod map_store;
+mod port;
+mod proxy;
+mod resp;
 mod rng;
+mod wait;
 
 pub use map_store::MapStore;
+pub use proxy::{FaultProxy, Rule};
+pub use resp::Reply;
 pub use rng::Rng;
+pub use wait::{wait_until, within};
