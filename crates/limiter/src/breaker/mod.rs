@@ -1,0 +1,153 @@
+//! The wrapper that stops asking a store that fails.
+
+mod cell;
+mod config;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use tollgate_core::{BackendError, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject};
+
+use cell::{Cell, Outcome};
+pub use config::{Breaker, BreakerState};
+
+/// Stops asking the backend inside once it keeps failing, and asks again, one call at a time, after
+/// a cooldown.
+///
+/// # Behavior
+/// - Closed: every call goes through. After so many failures in a row, or at such a part of failures
+///   among the calls of a window, it opens.
+/// - Open: every call fails at once with [`ErrorKind::CircuitOpen`], for the cooldown.
+/// - Half-open: one call goes through as a probe; all others fail at once. If the probe succeeds it
+///   closes, if it fails it opens for another cooldown. A probe that is dropped leaves its place to
+///   the next call.
+/// - A decision is a success, also a refusal. So are errors by which the store shows that it works:
+///   other writers won ([`ErrorKind::Contended`]), or it was asked for what it does not do
+///   ([`ErrorKind::Config`]).
+/// - The result of a call counts only if the breaker has not changed state since the call began.
+///
+/// Place it around [`Timeout`](crate::Timeout) and inside [`Fallback`](crate::Fallback):
+/// `Fallback(CircuitBreaker(Timeout(redis)), open)`. Outside of `Fallback` it would never see a
+/// failure.
+///
+/// ```
+/// use tollgate::{Breaker, BreakerState, CircuitBreaker, CounterBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let backend = CircuitBreaker::new(tollgate::connect("memory://").await?, Breaker::default());
+/// backend.ping().await?;
+/// assert_eq!(backend.state(), BreakerState::Closed);
+/// # Ok(())
+/// # }
+/// ```
+pub struct CircuitBreaker<B> {
+    inner: B,
+    cell: Cell,
+}
+
+impl<B> CircuitBreaker<B> {
+    /// Guards `inner`.
+    pub fn new(inner: B, settings: Breaker) -> Self {
+        Self {
+            inner,
+            cell: Cell::new(settings),
+        }
+    }
+
+    /// Told of every change of state, while it is made: it must not call the breaker.
+    pub(crate) fn on_change(mut self, hook: Arc<dyn Fn(BreakerState) + Send + Sync>) -> Self {
+        self.cell.on_change(hook);
+        self
+    }
+
+    /// Whether calls go through.
+    pub fn state(&self) -> BreakerState {
+        self.cell.state()
+    }
+
+    /// The backend inside.
+    pub const fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// The backend inside.
+    pub fn into_inner(self) -> B {
+        self.inner
+    }
+
+    async fn guard<T>(
+        &self,
+        call: impl Future<Output = Result<T, BackendError>> + Send,
+    ) -> Result<T, BackendError> {
+        let Some(ticket) = self.cell.admit() else {
+            return Err(BackendError::new(
+                ErrorKind::CircuitOpen,
+                "the store kept failing and is not asked for a while",
+            ));
+        };
+        let answer = call.await;
+        ticket.done(match &answer {
+            Err(error) if is_failure(error.kind()) => Outcome::Failure,
+            _ => Outcome::Success,
+        });
+        answer
+    }
+}
+
+/// Whether an error says that the store is not well, rather than this one request.
+const fn is_failure(kind: ErrorKind) -> bool {
+    !matches!(kind, ErrorKind::Contended | ErrorKind::Config)
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<B: CounterBackend> CounterBackend for CircuitBreaker<B> {
+    async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
+        self.guard(self.inner.acquire(subject, cost)).await
+    }
+
+    async fn acquire_batch(
+        &self,
+        subject: Subject<'_>,
+        costs: &[Cost],
+    ) -> Result<Vec<Decision>, BackendError> {
+        self.guard(self.inner.acquire_batch(subject, costs)).await
+    }
+
+    async fn peek(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
+        self.guard(self.inner.peek(subject, cost)).await
+    }
+
+    async fn refund(&self, subject: Subject<'_>, refund: Refund) -> Result<Decision, BackendError> {
+        self.guard(self.inner.refund(subject, refund)).await
+    }
+
+    async fn reset(&self, subject: Subject<'_>) -> Result<(), BackendError> {
+        self.guard(self.inner.reset(subject)).await
+    }
+
+    async fn ping(&self) -> Result<(), BackendError> {
+        self.guard(self.inner.ping()).await
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.inner.warnings()
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for CircuitBreaker<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CircuitBreaker")
+            .field("inner", &self.inner)
+            .field("state", &self.state())
+            .field("settings", self.cell.settings())
+            .finish()
+    }
+}
+
+impl<B: fmt::Display> fmt::Display for CircuitBreaker<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CircuitBreaker({})", self.inner)
+    }
+}

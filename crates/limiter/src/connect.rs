@@ -1,0 +1,139 @@
+//! From a URL to a store.
+
+mod error;
+mod url;
+
+use tollgate_core::SharedBackend;
+
+pub use error::ConnectError;
+
+/// The store that a URL names, with default settings; see [`Connect`].
+///
+/// # Errors
+/// When the URL names no store that this build knows, its settings are wrong, or the store refuses
+/// us for good: a wrong password, an unsupported version. A store that cannot be reached is no
+/// error: the limiter starts degraded, says so, and uses the store once it is there.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let backend = tollgate::connect("memory://?max_keys=10000").await.unwrap();
+/// assert!(backend.to_string().starts_with("memory://"));
+///
+/// let error = tollgate::connect("etcd://127.0.0.1").await.unwrap_err();
+/// assert!(error.to_string().contains("etcd"));
+/// # }
+/// ```
+pub async fn connect(url: &str) -> Result<SharedBackend, ConnectError> {
+    Connect::new(url).connect().await
+}
+
+/// How to reach a store.
+///
+/// | scheme | feature | store |
+/// |---|---|---|
+/// | `memory://` | `memory` | this process; `?max_keys=` bounds it |
+/// | `redis://`, `valkey://` | `redis` | one server: `redis://user:password@host:port/db` |
+/// | `redis+unix://`, `redis+cluster://`, `redis+sentinel://`, and with `valkey` | `redis` | a socket, a cluster, behind sentinels |
+/// | `rediss://` and the like | `redis-tls` | the same, encrypted |
+///
+/// ```
+/// use tollgate::Connect;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let backend = Connect::new("memory://").max_keys(10_000).connect().await?;
+/// assert!(backend.to_string().starts_with("memory://"));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is connected until `connect` is called"]
+pub struct Connect<'a> {
+    url: &'a str,
+    prefix: Option<String>,
+    require: bool,
+    max_keys: Option<usize>,
+}
+
+impl<'a> Connect<'a> {
+    /// A store by its URL.
+    pub const fn new(url: &'a str) -> Self {
+        Self {
+            url,
+            prefix: None,
+            require: false,
+            max_keys: None,
+        }
+    }
+
+    /// What the keys in a shared store begin with. Default: `tollgate`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// Whether a store that cannot be reached now is an error. Default: no.
+    pub const fn require(mut self, require: bool) -> Self {
+        self.require = require;
+        self
+    }
+
+    /// How many keys this process keeps at most, where it counts itself. The URL's `max_keys` goes
+    /// before.
+    pub const fn max_keys(mut self, max: usize) -> Self {
+        self.max_keys = Some(max);
+        self
+    }
+
+    /// Reaches it.
+    ///
+    /// # Errors
+    /// See [`connect`].
+    pub async fn connect(self) -> Result<SharedBackend, ConnectError> {
+        let scheme = url::scheme(self.url)?;
+        match scheme {
+            "memory" => self.memory(),
+            _ if url::is_redis(scheme) => self.redis(scheme).await,
+            _ => Err(ConnectError::unknown(scheme)),
+        }
+    }
+
+    #[cfg(feature = "memory")]
+    fn memory(self) -> Result<SharedBackend, ConnectError> {
+        let mut backend = crate::interim::MemoryBackend::builder();
+        if let Some(max) = url::max_keys(self.url)?.or(self.max_keys) {
+            backend = backend.max_keys(max);
+        }
+        Ok(SharedBackend::new(backend.build()))
+    }
+
+    #[cfg(not(feature = "memory"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "the same call with and without the feature"
+    )]
+    fn memory(self) -> Result<SharedBackend, ConnectError> {
+        Err(ConnectError::disabled("memory", "memory"))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    #[expect(
+        clippy::unused_async,
+        reason = "the same call with and without the feature"
+    )]
+    async fn redis(self, scheme: &str) -> Result<SharedBackend, ConnectError> {
+        Err(ConnectError::disabled(scheme, url::redis_feature(scheme)))
+    }
+}
+
+/// Without the URL: it may hold a password.
+impl std::fmt::Debug for Connect<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connect")
+            .field("scheme", &url::scheme(self.url).ok())
+            .field("prefix", &self.prefix)
+            .field("require", &self.require)
+            .field("max_keys", &self.max_keys)
+            .finish()
+    }
+}

@@ -1,0 +1,243 @@
+//! The wrapper that remembers refusals, so that a flood of them does not reach the store.
+
+mod answer;
+mod table;
+
+use std::fmt;
+
+use tollgate_core::{BackendError, Cost, CounterBackend, Decision, Origin, Refund, Subject};
+
+use table::{Moment, Table};
+
+/// Remembers refusals of the backend inside until the moment something fits again.
+///
+/// # Behavior
+/// - Counters are kept only inside. What is remembered is that a cost was refused, and until when:
+///   until then this cost and larger ones are refused here, with [`Origin::RememberedRefusal`] and a
+///   `retry_after` counted down; a smaller cost is asked inside. At that moment all are asked inside.
+/// - A remembered answer is that of the moment it was made: `retry_after` is never earlier than it
+///   would be if nobody else came. For a larger cost than the one that was refused it may be later
+///   than the true one, and `remaining` does not grow before the refusal ends.
+/// - An admitted charge, a refund or a reset through this wrapper drops what is remembered of the
+///   key, and other quotas under the name of the policy do not know it. One of *another* process is
+///   noticed only at that moment; [`forget`](Self::forget) is for those who hear of it by other
+///   means.
+/// - A peek is answered by what is remembered too.
+/// - Only what the store itself decided is remembered, never the answer of a fallback.
+/// - Bounded: of too many, those that end soonest are dropped, and asked for inside again. Identities
+///   are kept as seeded 128-bit hashes only.
+///
+/// Place it outermost: `Tiered(Fallback(CircuitBreaker(Timeout(redis))))`. Inside of the others it
+/// works too, but each refusal would pay for them.
+///
+/// ```
+/// use tollgate::{Cost, CounterBackend, Key, Origin, Policy, Quota, Subject, Tiered};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let backend = Tiered::new(tollgate::connect("memory://").await?, 100_000);
+/// let policy = Policy::new("search", Quota::parse_list("1/h")?)?;
+/// let key = Key::from("alice");
+/// let subject = Subject::new(&policy, &key);
+/// let mut origins = Vec::new();
+/// for _ in 0..3 {
+///     origins.push(backend.acquire(subject, Cost::ONE).await?.origin());
+/// }
+/// assert_eq!(origins, [Origin::Shared, Origin::Shared, Origin::RememberedRefusal]);
+/// backend.forget();
+/// assert_eq!(backend.remembered(), 0);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Tiered<B> {
+    inner: B,
+    table: Table,
+}
+
+impl<B> Tiered<B> {
+    /// Remembers up to `max` refusals of `inner`; none if it is 0.
+    pub fn new(inner: B, max: usize) -> Self {
+        Self {
+            inner,
+            table: Table::new(max),
+        }
+    }
+
+    /// Drops everything that is remembered. Counters are not touched.
+    pub fn forget(&self) {
+        self.table.clear();
+    }
+
+    /// How many refusals are remembered, ended ones that were not yet dropped included.
+    pub fn remembered(&self) -> usize {
+        self.table.len()
+    }
+
+    /// The backend inside.
+    pub const fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// The backend inside.
+    pub fn into_inner(self) -> B {
+        self.inner
+    }
+
+    /// The refusal that is remembered for this cost or a smaller one.
+    pub(crate) fn recall(&self, subject: Subject<'_>, cost: Cost) -> Option<Decision> {
+        if self.table.is_empty() {
+            return None;
+        }
+        self.table
+            .find(subject, cost.min(), |refused| cost.min() >= refused)
+    }
+
+    /// Like [`recall`](Self::recall), but only for the very cost that was refused, whose wait is the
+    /// true one.
+    fn recall_exactly(&self, subject: Subject<'_>, cost: Cost) -> Option<Decision> {
+        if self.table.is_empty() {
+            return None;
+        }
+        self.table
+            .find(subject, cost.min(), |refused| cost.min() == refused)
+    }
+
+    /// What came of asking inside. `asked` is the table's version when the call began.
+    fn learn(&self, subject: Subject<'_>, cost: Cost, asked: u64, decision: &Decision) {
+        if decision.origin() != Origin::Shared {
+            return;
+        }
+        if decision.allowed() {
+            if decision.granted() > 0 && !self.table.is_empty() {
+                self.table.remove(subject);
+            }
+        } else {
+            self.table.remember(subject, cost.min(), asked, decision);
+        }
+    }
+}
+
+impl<B: CounterBackend> Tiered<B> {
+    /// [`acquire`](CounterBackend::acquire) once nothing was recalled.
+    pub(crate) async fn ask(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Result<Decision, BackendError> {
+        let asked = self.table.version();
+        let decision = self.inner.acquire(subject, cost).await?;
+        self.learn(subject, cost, asked, &decision);
+        Ok(decision)
+    }
+
+    /// [`acquire`](CounterBackend::acquire) for a caller who will sleep for as long as it says, and
+    /// so must not be told a longer wait than the true one.
+    pub(crate) async fn acquire_exactly(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Result<Decision, BackendError> {
+        match self.recall_exactly(subject, cost) {
+            Some(decision) => Ok(decision),
+            None => self.ask(subject, cost).await,
+        }
+    }
+}
+
+/// Drops what is remembered of a key when the call that changes it ends, however it ends: a refund
+/// or a reset whose answer was lost, or that was dropped, may have been made.
+struct Dropping<'a>(&'a Table, Subject<'a>);
+
+impl Drop for Dropping<'_> {
+    fn drop(&mut self) {
+        self.0.invalidate(self.1);
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<B: CounterBackend> CounterBackend for Tiered<B> {
+    async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
+        match self.recall(subject, cost) {
+            Some(decision) => Ok(decision),
+            None => self.ask(subject, cost).await,
+        }
+    }
+
+    async fn acquire_batch(
+        &self,
+        subject: Subject<'_>,
+        costs: &[Cost],
+    ) -> Result<Vec<Decision>, BackendError> {
+        if let Some(least) = costs.iter().min_by_key(|cost| cost.min())
+            && self.recall(subject, *least).is_some()
+        {
+            let all: Option<Vec<_>> = costs.iter().map(|c| self.recall(subject, *c)).collect();
+            if let Some(all) = all {
+                return Ok(all);
+            }
+        }
+        let asked = self.table.version();
+        let decisions = self.inner.acquire_batch(subject, costs).await?;
+        for (cost, decision) in costs.iter().zip(&decisions) {
+            self.learn(subject, *cost, asked, decision);
+        }
+        Ok(decisions)
+    }
+
+    async fn peek(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
+        if let Some(decision) = self.recall(subject, cost) {
+            return Ok(decision);
+        }
+        let asked = self.table.version();
+        let decision = self.inner.peek(subject, cost).await?;
+        self.learn(subject, cost, asked, &decision);
+        Ok(decision)
+    }
+
+    async fn refund(&self, subject: Subject<'_>, refund: Refund) -> Result<Decision, BackendError> {
+        let _dropping = Dropping(&self.table, subject);
+        self.inner.refund(subject, refund).await
+    }
+
+    async fn reset(&self, subject: Subject<'_>) -> Result<(), BackendError> {
+        let _dropping = Dropping(&self.table, subject);
+        self.inner.reset(subject).await
+    }
+
+    async fn ping(&self) -> Result<(), BackendError> {
+        self.inner.ping().await
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.inner.warnings()
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for Tiered<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tiered")
+            .field("inner", &self.inner)
+            .field("remembered", &self.remembered())
+            .field("max", &self.table.max())
+            .finish()
+    }
+}
+
+impl<B: fmt::Display> fmt::Display for Tiered<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tiered({}, {})", self.inner, self.table.max())
+    }
+}
+
+fn moment(subject: Subject<'_>, clock: impl FnOnce() -> u64) -> Moment {
+    match subject.at {
+        Some(at) => Moment {
+            virtual_time: true,
+            micros: at.as_micros(),
+        },
+        None => Moment {
+            virtual_time: false,
+            micros: clock(),
+        },
+    }
+}

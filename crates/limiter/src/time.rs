@@ -1,0 +1,13 @@
+//! The process's own monotonic time, for what is no decision: how long a breaker stays open, how
+//! long a refusal is remembered.
+//!
+//! It is tokio's, so that a test with a paused clock moves it.
+
+pub(crate) use tokio::time::Instant;
+
+use tollgate_core::{Clock, SystemClock, Timestamp};
+
+/// What time an answer bears that no store made.
+pub(crate) fn wall_clock() -> Timestamp {
+    SystemClock.now()
+}
