@@ -6,6 +6,8 @@
 //! - [`MapStore`] is a store to test wrappers on, [`Rng`] a generator that can be run again.
 //! - [`FaultProxy`] stands before a server and cuts, delays, loses or falsifies what passes, command
 //!   by command.
+//! - [`RedisServer`], [`RedisCluster`] and [`Sentinel`] are real servers that a test may kill, freeze
+//!   and restart; [`shared_redis`] is one for all tests that only need keys of their own.
 //! - [`wait_until`] waits for a condition, with a deadline; nothing here sleeps to synchronise.
 
 pub mod conformance;
@@ -14,10 +16,12 @@ mod port;
 mod proxy;
 mod resp;
 mod rng;
+pub mod server;
 mod wait;
 
 pub use map_store::MapStore;
 pub use proxy::{FaultProxy, Rule};
 pub use resp::Reply;
 pub use rng::Rng;
+pub use server::{Flavor, RedisClient, RedisCluster, RedisServer, Sentinel, shared_redis};
 pub use wait::{wait_until, within};
