@@ -1,1 +1,74 @@
-//! Under construction.
+//! The Lua scripts that count for Tollgate on Redis and Valkey, and nothing else.
+//!
+//! A crate of its own, so that scripts are files with their own highlighting and history, and any
+//! client of any store can have them. `tollgate-redis` runs them and documents what they promise.
+//!
+//! Each decision is one script call on one key. The scripts for a single token bucket in
+//! microseconds, [`TOKEN_BUCKET_US`], and for forgetting and pinging stand alone. The others are put
+//! together from the same parts: what reads a record, the algorithms (each the twin of the Rust
+//! module of the same name in `tollgate-core`: same names, same order of lines), the step that
+//! decides, and what writes the record. `load.lua` describes their arguments.
+//!
+//! ```
+//! // Every script declares its one key, and writes nothing it has not read in the same call.
+//! assert!(tollgate_lua::POLICY.contains("KEYS[1]"));
+//! ```
+
+/// One token bucket counted in microseconds, `n` = 1, a fixed cost.
+pub const TOKEN_BUCKET_US: &str = include_str!("token_bucket_us.lua");
+
+/// Any operation on one token bucket.
+pub const TOKEN_BUCKET: &str = concat!(
+    include_str!("load.lua"),
+    include_str!("read.lua"),
+    include_str!("token_bucket.lua"),
+    include_str!("step.lua"),
+    include_str!("write.lua"),
+);
+
+/// Any operation on one sliding window.
+pub const SLIDING_WINDOW: &str = concat!(
+    include_str!("load.lua"),
+    include_str!("read.lua"),
+    include_str!("sliding_window.lua"),
+    include_str!("step.lua"),
+    include_str!("write.lua"),
+);
+
+/// Any operation on one fixed window.
+pub const FIXED_WINDOW: &str = concat!(
+    include_str!("load.lua"),
+    include_str!("read.lua"),
+    include_str!("fixed_window.lua"),
+    include_str!("step.lua"),
+    include_str!("write.lua"),
+);
+
+/// Any operation on any quotas without a sliding log among them.
+pub const POLICY: &str = concat!(
+    include_str!("load.lua"),
+    include_str!("read.lua"),
+    include_str!("token_bucket.lua"),
+    include_str!("sliding_window.lua"),
+    include_str!("fixed_window.lua"),
+    include_str!("step.lua"),
+    include_str!("write.lua"),
+);
+
+/// Any operation on any quotas.
+pub const POLICY_WITH_LOG: &str = concat!(
+    include_str!("load.lua"),
+    include_str!("read_log.lua"),
+    include_str!("token_bucket.lua"),
+    include_str!("sliding_window.lua"),
+    include_str!("fixed_window.lua"),
+    include_str!("sliding_log.lua"),
+    include_str!("step.lua"),
+    include_str!("write_log.lua"),
+);
+
+/// Forgets a key.
+pub const RESET: &str = include_str!("reset.lua");
+
+/// Asks whether the server runs scripts.
+pub const PING: &str = include_str!("ping.lua");

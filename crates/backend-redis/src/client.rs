@@ -1,0 +1,117 @@
+//! Our own client: one multiplexed connection a node, made anew by itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tollgate_core::{BackendError, ErrorKind};
+
+use crate::cluster::Cluster;
+use crate::config::Settings;
+use crate::connection::Connection;
+use crate::dial::dial_master;
+use crate::error::Failure;
+use crate::flight::Flight;
+use crate::url::Topology;
+use crate::{RedisExecutor, ScriptCall};
+
+/// After a replica has refused a write the connection is dropped, so that a failover is noticed, and
+/// for so long nobody connects again.
+const READ_ONLY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The client that a [`Builder`](crate::Builder) makes. Clones share the connections.
+#[derive(Clone)]
+pub struct Client {
+    settings: Arc<Settings>,
+    nodes: Arc<Nodes>,
+}
+
+#[derive(Debug)]
+enum Nodes {
+    One(Flight<Connection>),
+    Cluster(Cluster),
+}
+
+impl Client {
+    pub(crate) fn new(settings: Arc<Settings>) -> Self {
+        let nodes = if let Topology::Cluster(seeds) = &settings.target.topology {
+            Nodes::Cluster(Cluster::new(Arc::clone(&settings), seeds))
+        } else {
+            let settings = Arc::clone(&settings);
+            Nodes::One(Flight::new(move || dial_master(Arc::clone(&settings))))
+        };
+        Self {
+            settings,
+            nodes: Arc::new(nodes),
+        }
+    }
+
+    /// Connects once, within the connect timeout.
+    pub(crate) async fn warm_up(&self) -> Result<(), BackendError> {
+        match &*self.nodes {
+            Nodes::One(connection) => connection.get().await.map(drop),
+            Nodes::Cluster(cluster) => cluster.warm_up().await,
+        }
+    }
+
+    pub(crate) fn warnings(&self) -> Arc<Mutex<Vec<String>>> {
+        Arc::clone(&self.settings.warnings)
+    }
+
+    async fn run_unbounded(&self, call: ScriptCall<'_>) -> Result<Vec<i64>, BackendError> {
+        match &*self.nodes {
+            Nodes::One(flight) => {
+                let connection = flight.get().await?;
+                let answer = connection.run(call, false).await;
+                answer.map_err(|failure| note(flight, &connection, failure))
+            }
+            Nodes::Cluster(cluster) => cluster.run(call).await,
+        }
+    }
+}
+
+impl RedisExecutor for Client {
+    async fn run(&self, call: ScriptCall<'_>) -> Result<Vec<i64>, BackendError> {
+        let timeout = self.settings.timeout;
+        tokio::time::timeout(timeout, self.run_unbounded(call))
+            .await
+            .unwrap_or_else(|_| {
+                Err(BackendError::new(
+                    ErrorKind::Timeout,
+                    format!("no answer within {timeout:?}"),
+                ))
+            })
+    }
+}
+
+/// Draws the conclusions from a failed call on a connection.
+pub(crate) fn note(
+    flight: &Flight<Connection>,
+    connection: &Arc<Connection>,
+    failure: Failure,
+) -> BackendError {
+    let error = BackendError::from(failure);
+    match error.kind() {
+        ErrorKind::ReadOnly => flight.lose(connection, READ_ONLY_PAUSE, &error),
+        // A password that was changed: the next connection says so, or logs in anew.
+        ErrorKind::Auth => connection.give_up(),
+        _ => {}
+    }
+    error
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.settings.target, f)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("target", &self.settings.target)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! Which script counts which policy.
+
+use std::sync::LazyLock;
+
+use tollgate_core::{Algorithm, Quota};
+
+use crate::Script;
+
+/// How many there are.
+pub(crate) const SCRIPTS: usize = 8;
+
+macro_rules! scripts {
+    ($($index:literal $name:ident $text:literal),*) => {$(
+        pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| Script {
+            name: $text,
+            source: tollgate_lua::$name,
+            sha: redis::Script::new(tollgate_lua::$name).get_hash().to_owned(),
+            index: $index,
+        });
+    )*};
+}
+
+scripts! {
+    0 TOKEN_BUCKET_US "token_bucket_us",
+    1 TOKEN_BUCKET "token_bucket",
+    2 SLIDING_WINDOW "sliding_window",
+    3 FIXED_WINDOW "fixed_window",
+    4 POLICY "policy",
+    5 POLICY_WITH_LOG "policy_with_log",
+    6 RESET "reset",
+    7 PING "ping"
+}
+
+/// The script that runs any operation on a policy of these quotas.
+pub(crate) fn of(quotas: &[Quota]) -> &'static Script {
+    match quotas {
+        [quota] => match quota.algorithm() {
+            Algorithm::TokenBucket => &TOKEN_BUCKET,
+            Algorithm::SlidingWindow => &SLIDING_WINDOW,
+            Algorithm::FixedWindow => &FIXED_WINDOW,
+            _ => &POLICY_WITH_LOG,
+        },
+        _ if quotas
+            .iter()
+            .any(|quota| quota.algorithm() == Algorithm::SlidingLog) =>
+        {
+            &POLICY_WITH_LOG
+        }
+        _ => &POLICY,
+    }
+}
+
+/// Whether a charge of a fixed cost takes the short way: one token bucket whose whole record is a
+/// moment in microseconds.
+pub(crate) fn in_micros(quotas: &[Quota]) -> Option<&Quota> {
+    match quotas {
+        [quota]
+            if quota.algorithm() == Algorithm::TokenBucket
+                && quota.tick_micros() == 1
+                && quota.units_per_tick() == 1 =>
+        {
+            Some(quota)
+        }
+        _ => None,
+    }
+}
