@@ -1,0 +1,238 @@
+//! Reading each kind of setting from its text. A failure says what to write instead.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use tollgate::{FailurePolicy, Quota};
+use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle};
+
+use crate::duration;
+
+/// The default quota's limit.
+pub(super) const HUNDRED: NonZeroU32 = NonZeroU32::new(100).unwrap();
+
+/// Where admitted requests go: plain HTTP, an authority, and a path that goes before theirs.
+///
+/// ```
+/// use tollgate_server::config::Upstream;
+///
+/// let upstream: Upstream = "http://10.0.0.7:3000/v1/".parse().unwrap();
+/// assert_eq!(upstream.to_string(), "http://10.0.0.7:3000/v1");
+/// let error = "https://example.com".parse::<Upstream>().unwrap_err();
+/// assert!(error.contains("http://"), "{error}");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    authority: Authority,
+    base: String,
+}
+
+impl Upstream {
+    /// Host and port.
+    #[must_use]
+    pub const fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Where a request for this path and query goes. `None` if that is no valid target.
+    #[must_use]
+    pub fn target(&self, path_and_query: Option<&PathAndQuery>) -> Option<Uri> {
+        let rest = path_and_query
+            .cloned()
+            .unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let target = if self.base.is_empty() || rest == "*" {
+            rest
+        } else {
+            PathAndQuery::try_from(format!("{}{rest}", self.base)).ok()?
+        };
+        Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.authority.clone())
+            .path_and_query(target)
+            .build()
+            .ok()
+    }
+}
+
+impl FromStr for Upstream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FIX: &str = "write http://host[:port][/path]";
+        let uri: Uri = text.parse().map_err(|_| format!("it is no URL; {FIX}"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => {
+                return Err(format!("upstreams are reached over plain HTTP; {FIX}"));
+            }
+            _ => return Err(format!("it does not begin with http://; {FIX}")),
+        }
+        let authority = uri
+            .authority()
+            .ok_or_else(|| format!("it has no host; {FIX}"))?;
+        if authority.as_str().contains('@') || authority.host().is_empty() {
+            return Err(format!("it has a user or no host; {FIX}"));
+        }
+        if uri.query().is_some() {
+            return Err(format!("it has a query; {FIX}"));
+        }
+        Ok(Self {
+            authority: authority.clone(),
+            base: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.base)
+    }
+}
+
+pub(super) fn upstream(text: &str) -> Result<Upstream, String> {
+    text.parse()
+}
+
+pub(super) fn text(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("it is empty; leave it out for the default".into()),
+        text => Ok(text.into()),
+    }
+}
+
+pub(super) fn listen(text: &str) -> Result<String, String> {
+    let port = text
+        .rsplit_once(':')
+        .map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
+    match port {
+        Some((false, Ok(_))) => Ok(text.into()),
+        _ => Err("write an address and a port, such as 127.0.0.1:8000 or [::]:8000".into()),
+    }
+}
+
+pub(super) fn quotas(text: &str) -> Result<Vec<Quota>, String> {
+    Quota::parse_list(text).map_err(|error| error.to_string())
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    duration::parse_positive(text).map_err(Into::into)
+}
+
+pub(super) fn delay(text: &str) -> Result<Duration, String> {
+    duration::parse(text).map_err(Into::into)
+}
+
+pub(super) fn on_failure(text: &str) -> Result<FailurePolicy, String> {
+    match text {
+        "open" => Ok(FailurePolicy::Open),
+        "closed" => Ok(FailurePolicy::Closed),
+        "local" => Ok(FailurePolicy::Local),
+        _ => Err("write open, closed or local".into()),
+    }
+}
+
+pub(super) fn flag(text: &str) -> Result<bool, String> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("write true or false".into()),
+    }
+}
+
+pub(super) fn count<N: FromStr + From<u8> + PartialEq>(text: &str) -> Result<N, String> {
+    match text.parse::<N>() {
+        Err(_) => Err("write a whole number of 1 or more".into()),
+        Ok(count) if count == N::from(0) => Err("write a whole number of 1 or more".into()),
+        Ok(count) => Ok(count),
+    }
+}
+
+pub(super) fn headers(text: &str) -> Result<HeaderStyle, String> {
+    text.parse()
+        .map_err(|error: tollgate_http::HeaderStyleError| error.to_string())
+}
+
+pub(super) fn body(text: &str) -> Result<BodyStyle, String> {
+    match text {
+        "problem" => Ok(BodyStyle::Problem),
+        "plain" => Ok(BodyStyle::Plain),
+        _ => Err("write problem or plain".into()),
+    }
+}
+
+pub(super) fn ipv4_prefix(text: &str) -> Result<u8, String> {
+    let bits = text.parse().ok();
+    bits.filter(|bits| AddressPrefixes::new(*bits, 64).is_ok())
+        .ok_or_else(|| "write a number of bits from 1 to 32".into())
+}
+
+pub(super) fn ipv6_prefix(text: &str) -> Result<u8, String> {
+    let bits = text.parse().ok();
+    bits.filter(|bits| AddressPrefixes::new(32, *bits).is_ok())
+        .ok_or_else(|| "write a number of bits from 1 to 128".into())
+}
+
+/// Bytes, or a number of KiB, MiB or GiB.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit: Option<u64> = match unit {
+        "" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        _ => None,
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .zip(unit)
+        .and_then(|(number, unit)| number.checked_mul(unit))
+        .ok_or_else(|| "write a number of bytes, or of KiB, MiB or GiB, such as 10MiB".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upstreams_keep_their_path() {
+        let target = |upstream: &str, path: &str| {
+            let upstream: Upstream = upstream.parse().unwrap();
+            upstream
+                .target(path.parse().ok().as_ref())
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(target("http://h", "/a?b=c"), "http://h/a?b=c");
+        assert_eq!(target("http://h:1/x/", "/a?b"), "http://h:1/x/a?b");
+        for wrong in [
+            "",
+            "h:1",
+            "https://h",
+            "http://",
+            "http://u:p@h",
+            "http://h?x=1",
+            "unix:/x",
+        ] {
+            assert!(wrong.parse::<Upstream>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_addresses() {
+        assert_eq!(size("10MiB"), Ok(10 << 20));
+        assert_eq!(size("512"), Ok(512));
+        assert!(
+            size("10MB").is_err() && size("MiB").is_err() && size("99999999999999GiB").is_err()
+        );
+        assert!(listen("[::1]:0").is_ok() && listen("localhost:80").is_ok());
+        assert!(
+            listen(":80").is_err() && listen("127.0.0.1").is_err() && listen("h:99999").is_err()
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! `tollgate replay`: traces in virtual time, on any store.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use futures_util::stream::{self, StreamExt};
+use serde::Serialize;
+use tollgate::{SharedBackend, Timeout};
+use tollgate_core::trace::{Answer, FormatError, Limits, RunError, Trace};
+
+use crate::cli::ReplayArgs;
+use crate::output::Lines;
+use crate::{NEGATIVE, Outcome, SUCCESS, store};
+
+/// So many traces run at once: the steps of one follow each other, so a store across a network is
+/// kept busy by many.
+const AT_ONCE: usize = 64;
+
+/// Runs the command.
+pub(crate) fn run(args: &ReplayArgs) -> Outcome {
+    let mut traces = Vec::new();
+    for file in &args.files {
+        traces.extend(read(file)?);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(replay(args, traces));
+    // Whatever still tries to connect is left behind.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn replay(args: &ReplayArgs, traces: Vec<Trace>) -> Outcome {
+    let connect = store::connect(&args.backend, &args.prefix, true);
+    let backend = tokio::time::timeout(args.timeout, connect)
+        .await
+        .map_err(|_| format!("the backend did not answer within {:?}", args.timeout))??;
+    let backend = Timeout::new(backend, args.timeout);
+
+    let mut report = Report::new(args.check);
+    let mut runs = stream::iter(traces)
+        .map(|trace| run_one(trace, &backend))
+        .buffered(AT_ONCE);
+    while let Some(run) = runs.next().await {
+        if !report.add(run?)? {
+            // Nobody reads on: as good as done.
+            return Ok(SUCCESS);
+        }
+    }
+    report.end()
+}
+
+/// A trace and what came of it: its answers, or why it cannot be run.
+type Run = (Trace, Result<Vec<Answer>, &'static str>);
+
+async fn run_one(trace: Trace, backend: &Timeout<SharedBackend>) -> Result<Run, StoreError> {
+    if matches!(trace.limits(), Limits::Leases { .. }) {
+        return Ok((trace, Err("leases cannot be replayed yet")));
+    }
+    match trace.run(backend).await {
+        Ok(answers) => Ok((trace, Ok(answers))),
+        Err(source) => Err(StoreError {
+            name: trace.name().into(),
+            source,
+        }),
+    }
+}
+
+/// What is printed, and the sums.
+struct Report {
+    check: bool,
+    lines: Lines,
+    traces: usize,
+    steps: usize,
+    differences: usize,
+}
+
+impl Report {
+    fn new(check: bool) -> Self {
+        Self {
+            check,
+            lines: Lines::new(),
+            traces: 0,
+            steps: 0,
+            differences: 0,
+        }
+    }
+
+    /// `false` when nobody reads any more.
+    fn add(&mut self, (trace, ran): Run) -> std::io::Result<bool> {
+        let name = trace.name();
+        let answers = match ran {
+            Ok(answers) => answers,
+            Err(skipped) => return self.lines.json(&Skipped { name, skipped }),
+        };
+        self.traces += 1;
+        self.steps += answers.len();
+        if !self.check {
+            return self.lines.json(&Answers {
+                name,
+                answers: &answers,
+            });
+        }
+        for difference in trace.differences(&answers) {
+            self.differences += 1;
+            let line = Different {
+                name,
+                step: difference.step,
+                expect: difference.expected.as_ref(),
+                got: difference.got.as_ref(),
+            };
+            if !self.lines.json(&line)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn end(mut self) -> Outcome {
+        let Self {
+            traces,
+            steps,
+            differences,
+            ..
+        } = self;
+        if self.check {
+            let sums = format!("{traces} traces, {steps} steps, {differences} differences");
+            self.lines.text(&sums)?;
+        }
+        self.lines.flush()?;
+        Ok(if differences > 0 { NEGATIVE } else { SUCCESS })
+    }
+}
+
+#[derive(Serialize)]
+struct Answers<'a> {
+    name: &'a str,
+    answers: &'a [Answer],
+}
+
+#[derive(Serialize)]
+struct Skipped<'a> {
+    name: &'a str,
+    skipped: &'static str,
+}
+
+#[derive(Serialize)]
+struct Different<'a> {
+    name: &'a str,
+    step: usize,
+    expect: Option<&'a Answer>,
+    got: Option<&'a Answer>,
+}
+
+fn read(file: &Path) -> Result<Vec<Trace>, InputError> {
+    let mut text = String::new();
+    if file == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text))
+    }
+    .map_err(|cause| InputError::Unreadable {
+        file: file.into(),
+        cause,
+    })?;
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(|(index, line)| {
+            Trace::parse(line).map_err(|cause| InputError::Line {
+                file: file.into(),
+                number: index + 1,
+                cause,
+            })
+        })
+        .collect()
+}
+
+/// A file that holds no traces.
+#[derive(Debug, thiserror::Error)]
+enum InputError {
+    #[error("{}: cannot be read: {cause}", file.display())]
+    Unreadable {
+        file: PathBuf,
+        cause: std::io::Error,
+    },
+    #[error("{}, line {number}: {cause}", file.display())]
+    Line {
+        file: PathBuf,
+        number: usize,
+        cause: FormatError,
+    },
+}
+
+/// The store failed.
+#[derive(Debug, thiserror::Error)]
+#[error("trace {name:?}: {source}")]
+struct StoreError {
+    name: String,
+    source: RunError,
+}

@@ -1,0 +1,85 @@
+//! `tollgate serve`: the gateway.
+
+mod answer;
+mod connections;
+mod forwarding;
+mod gateway;
+mod probes;
+mod proxy;
+mod request_id;
+mod signals;
+mod upload;
+
+use std::sync::Arc;
+
+use clap::ArgMatches;
+use tokio::net::TcpListener;
+use tollgate::{Connect, Limiter};
+
+use crate::cli::ServeArgs;
+use crate::config::Settings;
+use crate::output::Lines;
+use crate::{Outcome, SUCCESS};
+use gateway::Gateway;
+use signals::Signals;
+
+/// The name under which the gateway's clients are counted.
+const POLICY: &str = "default";
+
+/// Runs the command until a signal ends it.
+pub(crate) fn run(args: &ServeArgs, matches: &ArgMatches) -> Outcome {
+    let settings = Settings::resolve(args, matches)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(serve(settings));
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(settings: Settings) -> Outcome {
+    let mut signals = Signals::new()?;
+    let backend = tokio::select! {
+        backend = Connect::new(&settings.backend)
+            .prefix(&*settings.prefix)
+            .max_keys(settings.max_keys)
+            .require(settings.require_backend_at_start)
+            .connect() => backend?,
+        _ = signals.next() => return Ok(SUCCESS),
+    };
+    let limiter = Limiter::builder(backend)
+        .timeout(settings.timeout)
+        .on_failure(settings.on_failure)
+        .build();
+    let limit = limiter.policy(POLICY, settings.quotas.iter().copied())?;
+    for warning in limiter.health().warnings {
+        tracing::warn!(warning, "the backend puts counters at risk");
+    }
+
+    let listener = TcpListener::bind(&settings.listen)
+        .await
+        .map_err(|cause| format!("--listen {}: cannot listen there: {cause}", settings.listen))?;
+    announce(&listener, &limiter, &settings)?;
+    let gateway = Arc::new(Gateway::new(limit, &settings));
+    connections::serve(listener, gateway, &settings, &mut signals).await;
+    tracing::info!("stopped");
+    Ok(SUCCESS)
+}
+
+/// Says where it listens: one line on standard output, for people and scripts.
+fn announce(listener: &TcpListener, limiter: &Limiter, settings: &Settings) -> std::io::Result<()> {
+    let address = listener.local_addr()?;
+    let mut lines = Lines::new();
+    lines.text(&format!("listening on http://{address}"))?;
+    lines.flush()?;
+    let quotas: Vec<String> = settings.quotas.iter().map(ToString::to_string).collect();
+    tracing::info!(
+        %address,
+        quota = quotas.join(", "),
+        backend = %limiter.backend(),
+        on_failure = %settings.on_failure,
+        upstream = settings.upstream.as_ref().map(tracing::field::display),
+        "listening"
+    );
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Answers that the gateway gives itself.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Method, Response, StatusCode};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use serde::Serialize;
+use tollgate_http::{BodyStyle, Problem};
+
+/// The body of an answer: ours, whole, or the upstream's, as it comes.
+pub(super) type Body = Either<Full<Bytes>, Incoming>;
+
+/// A document of JSON. (The body of an answer to HEAD is left out by the server.)
+pub(super) fn json(status: StatusCode, document: &impl Serialize) -> Response<Body> {
+    let text = serde_json::to_vec(document).expect("our own documents serialise");
+    respond(status, HeaderValue::from_static("application/json"), text)
+}
+
+/// A problem document in the style that the request asks for.
+pub(super) fn problem(problem: &Problem, style: BodyStyle) -> Response<Body> {
+    respond(
+        problem.status(),
+        style.content_type(),
+        problem.to_json(style),
+    )
+}
+
+fn respond(status: StatusCode, content_type: HeaderValue, text: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// What an admitted request is answered when there is no upstream.
+pub(super) fn demo(method: &Method, path: &str, query: Option<&str>) -> Response<Body> {
+    #[derive(Serialize)]
+    struct Demo<'a> {
+        detail: &'static str,
+        mode: &'static str,
+        message: &'static str,
+        would_forward: WouldForward<'a>,
+    }
+    #[derive(Serialize)]
+    struct WouldForward<'a> {
+        method: &'a str,
+        path: &'a str,
+        query: &'a str,
+    }
+    json(
+        StatusCode::OK,
+        &Demo {
+            detail: "Rate limit check passed",
+            mode: "demo",
+            message: "No UPSTREAM_BASE_URL is configured, so this request was not forwarded. \
+                      Set UPSTREAM_BASE_URL to proxy accepted traffic to your protected backend.",
+            would_forward: WouldForward {
+                method: method.as_str(),
+                path,
+                query: query.unwrap_or_default(),
+            },
+        },
+    )
+}
+
+/// Whether a request with these headers has a body of more than `most` bytes, as far as it says.
+pub(super) fn declares_more_than(headers: &HeaderMap, most: u64) -> bool {
+    headers
+        .get(http::header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok())
+        .is_some_and(|length| length > most)
+}

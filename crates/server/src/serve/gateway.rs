@@ -1,0 +1,172 @@
+//! One request: who asks, may they, and what is the answer.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::header::{ALLOW, CONNECTION, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tollgate::{Clock, Decision, RateLimit, SystemClock};
+use tollgate_http::{AddressPrefixes, BodyStyle, Problem, RateLimitHeaders};
+
+use super::answer::{self, Body};
+use super::probes::Probes;
+use super::proxy::Proxy;
+use super::request_id::RequestId;
+use crate::config::Settings;
+use crate::store;
+
+/// Everything that requests share.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    limit: RateLimit,
+    headers: RateLimitHeaders,
+    prefixes: AddressPrefixes,
+    body: BodyStyle,
+    proxy: Option<Proxy>,
+    probes: Probes,
+    draining: AtomicBool,
+}
+
+impl Gateway {
+    pub(super) fn new(limit: RateLimit, settings: &Settings) -> Self {
+        Self {
+            headers: RateLimitHeaders::new(limit.policy(), settings.headers),
+            prefixes: settings.prefixes,
+            body: settings.body,
+            proxy: settings
+                .upstream
+                .clone()
+                .map(|upstream| Proxy::new(upstream, settings)),
+            probes: Probes::new(limit.limiter().clone(), store::name(&settings.backend)),
+            draining: AtomicBool::new(false),
+            limit,
+        }
+    }
+
+    /// From now on `/ready` says 503, and connections end with their next answer.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Answers a request of a client at this address.
+    pub(super) async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
+        let start = Instant::now();
+        let id = RequestId::of(request.headers());
+        let method = request.method().clone();
+        let path = request.uri().path().to_owned();
+
+        let draining = self.draining.load(Ordering::Relaxed);
+        let mut response = match &*path {
+            "/health" | "/ready" => self.probe(&request, &path, draining, &id).await,
+            _ => self.limited(request, peer, &path, &id).await,
+        };
+        id.write(response.headers_mut());
+        if draining {
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        tracing::info!(
+            request_id = %id,
+            %method,
+            path,
+            status = response.status().as_u16(),
+            millis = start.elapsed().as_millis(),
+            "answered"
+        );
+        response
+    }
+
+    async fn probe(
+        &self,
+        request: &Request<Incoming>,
+        path: &str,
+        draining: bool,
+        id: &RequestId,
+    ) -> Response<Body> {
+        match (request.method(), path) {
+            (&Method::GET | &Method::HEAD, "/health") => self.probes.alive().await,
+            (&Method::GET | &Method::HEAD, _) => self.probes.ready(draining).await,
+            _ => {
+                let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Use GET or HEAD");
+                let style = self.body.negotiated(request.headers());
+                let mut response = told(problem, style, path, id);
+                response
+                    .headers_mut()
+                    .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+                response
+            }
+        }
+    }
+
+    async fn limited(
+        &self,
+        request: Request<Incoming>,
+        peer: IpAddr,
+        path: &str,
+        id: &RequestId,
+    ) -> Response<Body> {
+        let style = self.body.negotiated(request.headers());
+        let key = self.prefixes.client_key(peer);
+        let decision = match self.limit.acquire(&key).await {
+            Ok(decision) => decision,
+            Err(error) => {
+                tracing::error!(request_id = %id, %error, "no decision");
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                return told(
+                    Problem::new(status, "No decision could be made"),
+                    style,
+                    path,
+                    id,
+                );
+            }
+        };
+        let now = SystemClock.now();
+        let mut response = if decision.allowed() {
+            self.admitted(request, peer, path, id)
+                .await
+                .unwrap_or_else(|problem| told(problem, style, path, id))
+        } else {
+            let problem = Problem::gateway_refusal(self.limit.policy(), &decision, now);
+            told(problem, style, path, id)
+        };
+        self.headers.write(&decision, now, response.headers_mut());
+        unenforced(&decision, id);
+        response
+    }
+
+    async fn admitted(
+        &self,
+        request: Request<Incoming>,
+        peer: IpAddr,
+        path: &str,
+        id: &RequestId,
+    ) -> Result<Response<Body>, Problem> {
+        if request.method() == Method::CONNECT {
+            return Err(Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "This is no tunnel",
+            ));
+        }
+        match &self.proxy {
+            Some(proxy) => proxy.forward(request, peer, id).await,
+            None => Ok(answer::demo(request.method(), path, request.uri().query())),
+        }
+    }
+}
+
+/// A problem of this request.
+fn told(problem: Problem, style: BodyStyle, path: &str, id: &RequestId) -> Response<Body> {
+    let problem = problem.with_instance(path).with_request_id(id.as_str());
+    answer::problem(&problem, style)
+}
+
+/// An answer that the store did not give is told apart in the log, not in a header: that would
+/// tell an attacker that the gate is open.
+fn unenforced(decision: &Decision, id: &RequestId) {
+    if !decision.origin().is_enforced() {
+        tracing::debug!(request_id = %id, origin = decision.origin().as_str(), "not enforced");
+    }
+}

@@ -1,0 +1,141 @@
+//! The body of a request on its way to the upstream: watched, bounded, never held.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::Instant;
+
+/// A client's body that tells how it gets on.
+#[derive(Debug)]
+pub(super) struct Upload {
+    body: Incoming,
+    progress: Arc<Progress>,
+    left: u64,
+}
+
+/// How a body gets on; what decides whether the upstream is late or the client is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    start: Instant,
+    /// Milliseconds from `start` to the latest part that was passed on.
+    latest: AtomicU64,
+    waits_for_client: AtomicBool,
+    fault: AtomicU8,
+}
+
+/// Why a body could not be passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It is larger than allowed.
+    TooLarge,
+    /// The client broke off, or sent no valid body.
+    Client,
+}
+
+/// The body broke off; [`Progress::fault`] says why.
+#[derive(Debug, thiserror::Error)]
+#[error("the body of the request broke off")]
+pub(super) struct BrokenOff;
+
+impl Upload {
+    /// Watches a body of at most `most` bytes.
+    pub(super) fn new(body: Incoming, most: Option<u64>) -> (Self, Arc<Progress>) {
+        let progress = Arc::new(Progress {
+            start: Instant::now(),
+            latest: AtomicU64::new(0),
+            waits_for_client: AtomicBool::new(false),
+            fault: AtomicU8::new(0),
+        });
+        let watched = Arc::clone(&progress);
+        let left = most.unwrap_or(u64::MAX);
+        (
+            Self {
+                body,
+                progress,
+                left,
+            },
+            watched,
+        )
+    }
+}
+
+impl Progress {
+    /// When the latest part was passed on; the start, before any was.
+    pub(super) fn latest(&self) -> Instant {
+        self.start + Duration::from_millis(self.latest.load(Ordering::Relaxed))
+    }
+
+    /// Whether the next part has yet to come from the client.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.waits_for_client.load(Ordering::Relaxed)
+    }
+
+    /// Why the body broke off, if it did.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        match self.fault.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Fault::TooLarge),
+            _ => Some(Fault::Client),
+        }
+    }
+
+    fn passed(&self) {
+        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.latest.store(millis, Ordering::Relaxed);
+    }
+
+    fn fail(&self, fault: Fault) -> BrokenOff {
+        let number = match fault {
+            Fault::TooLarge => 1,
+            Fault::Client => 2,
+        };
+        self.fault.store(number, Ordering::Relaxed);
+        BrokenOff
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        self.progress
+            .waits_for_client
+            .store(true, Ordering::Relaxed);
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.progress
+            .waits_for_client
+            .store(false, Ordering::Relaxed);
+        self.progress.passed();
+        Poll::Ready(match frame {
+            None => None,
+            Some(Err(_)) => Some(Err(self.progress.fail(Fault::Client))),
+            Some(Ok(frame)) => {
+                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+                match self.left.checked_sub(length) {
+                    Some(left) => {
+                        self.left = left;
+                        Some(Ok(frame))
+                    }
+                    None => Some(Err(self.progress.fail(Fault::TooLarge))),
+                }
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
