@@ -223,13 +223,15 @@ impl<B: CounterBackend> Lab<B> {
         at: Timestamp,
         cost: Cost,
     ) -> Decision {
+        self.charge(Subject::new(policy, key).at(at), cost).await
+    }
+
+    /// One charge, also by the backend's own clock.
+    pub(crate) async fn charge(&self, subject: Subject<'_>, cost: Cost) -> Decision {
         self.count(1);
-        let subject = Subject::new(policy, key).at(at);
         let decided = self.backend.acquire(subject, cost).await;
-        self.enforced(
-            "acquire",
-            decided.unwrap_or_else(|e| self.broke("acquire", &e)),
-        )
+        let decision = decided.unwrap_or_else(|e| self.broke("acquire", &e));
+        self.enforced("acquire", decision)
     }
 
     pub(crate) async fn one(&self, policy: &Policy, key: &str, at: Timestamp) -> Decision {

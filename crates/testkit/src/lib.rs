@@ -3,12 +3,16 @@
 //!
 //! - [`conformance!`] gives one named test for each rule that a backend must keep: the traces with
 //!   the right answer to every step, laws under random calls, races, odd keys, expiry.
-//! - [`MapStore`] is a store to test wrappers on, [`Rng`] a generator that can be run again.
-//! - [`FaultProxy`] stands before a server and cuts, delays, loses or falsifies what passes, command
-//!   by command.
 //! - [`RedisServer`], [`RedisCluster`] and [`Sentinel`] are real servers that a test may kill, freeze
 //!   and restart; [`shared_redis`] is one for all tests that only need keys of their own.
+//! - [`FaultProxy`] stands before a server and cuts, delays, loses or falsifies what passes, command
+//!   by command.
+//! - [`MapStore`] is a store to test wrappers on, [`Rng`] a generator that can be run again.
 //! - [`wait_until`] waits for a condition, with a deadline; nothing here sleeps to synchronise.
+//!
+//! The rest of this page is the crate's README.
+//!
+#![doc = include_str!("../README.md")]
 
 pub mod conformance;
 mod map_store;

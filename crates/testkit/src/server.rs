@@ -3,10 +3,11 @@
 //! Each test that breaks its server starts one of its own; a test that only needs a store calls
 //! [`shared_redis`] and keeps to keys of its own. Where a server comes from:
 //! 1. for [`shared_redis`], an address in `TOLLGATE_TEST_REDIS_URL`;
-//! 2. a container, with feature `containers` and an image named by the variable of the
-//!    [`Flavor`]: see [`RedisContainer`](crate::RedisContainer);
-//! 3. a child process on a free port: the binary that the flavor's variable names, and for plain
-//!    Redis else `redis-server` or `valkey-server` in `PATH`.
+//! 2. a container, where a test asks for one because it needs an address that can be cut off (feature
+//!    `containers`);
+//! 3. a child process on a free port: the binary that the [`Flavor`]'s variable names, and for plain
+//!    Redis else `redis-server` or `valkey-server` in `PATH`. It starts in 20 ms where a container
+//!    takes 500, and never outlives the test.
 //!
 //! None found is a panic that says what to do, on CI and off it: a test that did not run proves
 //! nothing.
