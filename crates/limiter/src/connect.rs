@@ -3,6 +3,8 @@
 mod error;
 mod url;
 
+use std::time::Duration;
+
 use tollgate_core::SharedBackend;
 
 pub use error::ConnectError;
@@ -52,7 +54,8 @@ pub struct Connect<'a> {
     url: &'a str,
     prefix: Option<String>,
     require: bool,
-    max_keys: Option<usize>,
+    max_keys: Option<u64>,
+    timeout: Option<Duration>,
 }
 
 impl<'a> Connect<'a> {
@@ -63,6 +66,7 @@ impl<'a> Connect<'a> {
             prefix: None,
             require: false,
             max_keys: None,
+            timeout: None,
         }
     }
 
@@ -80,8 +84,15 @@ impl<'a> Connect<'a> {
 
     /// How many keys this process keeps at most, where it counts itself. The URL's `max_keys` goes
     /// before.
-    pub const fn max_keys(mut self, max: usize) -> Self {
+    pub const fn max_keys(mut self, max: u64) -> Self {
         self.max_keys = Some(max);
+        self
+    }
+
+    /// How long the store's client lets a call take, and keeps its place for the answer; it should
+    /// not be below the timeout of the limiter. Default: the client's own (Redis: 500 ms).
+    pub const fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
         self
     }
 
@@ -91,16 +102,16 @@ impl<'a> Connect<'a> {
     /// See [`connect`].
     pub async fn connect(self) -> Result<SharedBackend, ConnectError> {
         let scheme = url::scheme(self.url)?;
-        match scheme {
+        match scheme.as_str() {
             "memory" => self.memory(),
-            _ if url::is_redis(scheme) => self.redis(scheme).await,
-            _ => Err(ConnectError::unknown(scheme)),
+            redis if url::is_redis(redis) => self.redis(redis).await,
+            _ => Err(ConnectError::Unknown { scheme }),
         }
     }
 
     #[cfg(feature = "memory")]
     fn memory(self) -> Result<SharedBackend, ConnectError> {
-        let mut backend = crate::interim::MemoryBackend::builder();
+        let mut backend = tollgate_memory::MemoryBackend::builder();
         if let Some(max) = url::max_keys(self.url)?.or(self.max_keys) {
             backend = backend.max_keys(max);
         }
@@ -114,6 +125,24 @@ impl<'a> Connect<'a> {
     )]
     fn memory(self) -> Result<SharedBackend, ConnectError> {
         Err(ConnectError::disabled("memory", "memory"))
+    }
+
+    #[cfg(feature = "redis")]
+    async fn redis(self, scheme: &str) -> Result<SharedBackend, ConnectError> {
+        url::require_tls(scheme)?;
+        let mut backend = tollgate_redis::RedisBackend::builder(self.url);
+        if let Some(prefix) = self.prefix {
+            backend = backend.prefix(prefix);
+        }
+        if let Some(limit) = self.timeout {
+            backend = backend.timeout(limit);
+        }
+        let backend = if self.require {
+            backend.connect().await?
+        } else {
+            backend.connect_or_degrade().await?
+        };
+        Ok(SharedBackend::new(backend))
     }
 
     #[cfg(not(feature = "redis"))]
@@ -134,6 +163,7 @@ impl std::fmt::Debug for Connect<'_> {
             .field("prefix", &self.prefix)
             .field("require", &self.require)
             .field("max_keys", &self.max_keys)
+            .field("timeout", &self.timeout)
             .finish()
     }
 }

@@ -35,7 +35,6 @@ mod error;
 mod failure_policy;
 mod fallback;
 mod health;
-mod interim;
 mod limiter;
 mod metering;
 mod monitor;

@@ -5,7 +5,12 @@
 
 pub(crate) use tokio::time::Instant;
 
+use std::time::Duration;
+
 use tollgate_core::{Clock, SystemClock, Timestamp};
+
+/// As good as never, and still a moment that can be named: a longer wait could overflow.
+pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// What time an answer bears that no store made.
 pub(crate) fn wall_clock() -> Timestamp {

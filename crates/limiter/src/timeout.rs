@@ -9,7 +9,7 @@ use std::time::Duration;
 use metrics::Histogram;
 use tollgate_core::{BackendError, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject};
 
-use crate::time::Instant;
+use crate::time::{FOREVER, Instant};
 
 /// Bounds every call to the backend inside, connecting included.
 ///
@@ -77,7 +77,7 @@ impl<B> Timeout<B> {
             return answer;
         }
         let start = Instant::now();
-        let answer = tokio::time::timeout_at(start + self.limit, call).await;
+        let answer = tokio::time::timeout_at(start + self.limit.min(FOREVER), call).await;
         if let Some(waited) = &self.waited {
             waited.record(start.elapsed());
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{Breaker, BreakerState};
-use crate::time::Instant;
+use crate::time::{FOREVER, Instant};
 
 /// A probe that is neither answered nor dropped for so long is given up, or, where the cooldown is
 /// longer, after that. Only a breaker without a timeout inside ever needs it.
@@ -79,7 +79,8 @@ struct Counts {
 }
 
 impl Cell {
-    pub(super) fn new(settings: Breaker) -> Self {
+    pub(super) fn new(mut settings: Breaker) -> Self {
+        settings.cooldown = settings.cooldown.min(FOREVER);
         let now = Instant::now();
         Self {
             settings,

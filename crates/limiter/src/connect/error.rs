@@ -37,13 +37,6 @@ impl ConnectError {
         Self::Url(message.into())
     }
 
-    pub(super) fn unknown(scheme: &str) -> Self {
-        Self::Unknown {
-            scheme: scheme.into(),
-        }
-    }
-
-    #[cfg(not(all(feature = "memory", feature = "redis-tls")))]
     pub(super) fn disabled(scheme: &str, feature: &'static str) -> Self {
         Self::Disabled {
             scheme: scheme.into(),

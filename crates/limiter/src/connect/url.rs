@@ -2,18 +2,18 @@
 
 use super::ConnectError;
 
-/// What stands before `://`, in lower case as it must be written.
-pub(super) fn scheme(url: &str) -> Result<&str, ConnectError> {
-    let known = |scheme: &&str| {
-        !scheme.is_empty()
-            && scheme.len() <= 32
+/// What stands before `://`, in lower case.
+pub(super) fn scheme(url: &str) -> Result<String, ConnectError> {
+    let is_scheme = |scheme: &&str| {
+        (1..=32).contains(&scheme.len())
             && scheme
                 .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b))
+                .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
     };
     url.split_once("://")
         .map(|(scheme, _)| scheme)
-        .filter(known)
+        .filter(is_scheme)
+        .map(str::to_ascii_lowercase)
         .ok_or_else(|| {
             ConnectError::url("it must begin with a scheme, such as memory:// or redis://")
         })
@@ -27,20 +27,28 @@ pub(super) fn is_redis(scheme: &str) -> bool {
 }
 
 /// The feature that has a scheme of Redis.
-#[cfg(not(feature = "redis-tls"))]
+#[cfg(not(feature = "redis"))]
 pub(super) fn redis_feature(scheme: &str) -> &'static str {
     if is_tls(scheme) { "redis-tls" } else { "redis" }
 }
 
+/// Refuses an encrypted scheme that is not part of this build.
+#[cfg(feature = "redis")]
+pub(super) fn require_tls(scheme: &str) -> Result<(), ConnectError> {
+    if is_tls(scheme) && cfg!(not(feature = "redis-tls")) {
+        return Err(ConnectError::disabled(scheme, "redis-tls"));
+    }
+    Ok(())
+}
+
 /// Whether a scheme of Redis is encrypted.
-#[cfg(not(feature = "redis-tls"))]
-pub(super) fn is_tls(scheme: &str) -> bool {
+fn is_tls(scheme: &str) -> bool {
     scheme.starts_with("rediss") || scheme.starts_with("valkeys")
 }
 
 /// `memory://` and its one setting.
 #[cfg(feature = "memory")]
-pub(super) fn max_keys(url: &str) -> Result<Option<usize>, ConnectError> {
+pub(super) fn max_keys(url: &str) -> Result<Option<u64>, ConnectError> {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
     if !matches!(place, "" | "/") {

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::interim::MemoryBackend;
 use tollgate_core::{BackendError, Cost, CounterBackend, Decision, Origin, Refund, Subject};
+use tollgate_memory::MemoryBackend;
 
 use crate::FailurePolicy;
 use crate::monitor::Monitor;
@@ -68,12 +68,22 @@ impl<B> Fallback<B> {
         limiter: &str,
         monitor: Arc<Monitor>,
     ) -> Self {
-        Self {
+        let fallback = Self {
             inner,
             rules: Rules::new(policy, limiter),
             local: OnceLock::new(),
             retry_after: RETRY_AFTER,
             monitor,
+        };
+        fallback.prepare(policy);
+        fallback
+    }
+
+    /// Makes the local backend before it is needed: it takes some milliseconds, which no caller
+    /// should wait for when the store has just failed.
+    fn prepare(&self, policy: FailurePolicy) {
+        if policy == FailurePolicy::Local {
+            self.local();
         }
     }
 
@@ -87,6 +97,7 @@ impl<B> Fallback<B> {
     /// What is answered for the policy of this name. It holds from the next failure on; the names
     /// must come from configuration, since each is kept.
     pub fn set_rule(&self, policy: &str, rule: FailurePolicy) {
+        self.prepare(rule);
         self.rules.set(policy, rule);
     }
 

@@ -74,25 +74,44 @@ impl Entry {
     }
 
     /// The answer to `cost`, which is not below the one that was refused, while it holds.
+    ///
+    /// Once more may have come back than was there, though not enough, nothing is known of what is
+    /// left, and no quota speaks.
     pub(super) fn answer(&self, subject: Subject<'_>, cost: u64, now: Moment) -> Decision {
-        let passed = Duration::from_micros(now.micros.saturating_sub(self.from));
-        let cut = Duration::from_micros(u64::from(!self.virtual_time));
-        let charged_at = self.decision.charged_at() + passed;
+        let passed = Passed {
+            time: Duration::from_micros(now.micros.saturating_sub(self.from)),
+            cut: Duration::from_micros(u64::from(!self.virtual_time)),
+        };
+        let charged_at = self.decision.charged_at() + passed.time;
+        let quotas = subject.policy.quotas();
+        let then = self.decision.quotas();
         let answer = |(quota, then): (&Quota, &QuotaAnswer)| {
             let wait = wait_for(quota, then, self.cost, cost);
-            later(then, wait, passed, cut, cost)
+            (passed.answer(then, self.cost, wait), wait)
         };
-        let quotas = subject.policy.quotas();
-        let decision = match (quotas, self.decision.quotas()) {
-            ([quota], [then]) => Decision::of_one(charged_at, answer((quota, then))),
-            (quotas, then) => {
-                Decision::of(charged_at, quotas.iter().zip(then).map(answer).collect())
-            }
-        };
-        decision.with_origin(Origin::RememberedRefusal)
+        if let ([quota], [then]) = (quotas, then)
+            && let (Some(answer), _) = answer((quota, then))
+        {
+            return Decision::of_one(charged_at, answer).with_origin(Origin::RememberedRefusal);
+        }
+        let answers = quotas.iter().zip(then).map(answer);
+        let known: Option<Vec<_>> = answers.clone().map(|(answer, _)| answer).collect();
+        if let Some(known) = known {
+            return Decision::of(charged_at, known).with_origin(Origin::RememberedRefusal);
+        }
+        let wait = answers
+            .map(|(_, wait)| match wait {
+                Wait::None => Some(Duration::ZERO),
+                Wait::For(wait) => Some(passed.left_of(wait)),
+                Wait::Never => None,
+            })
+            .reduce(|a, b| Some(a?.max(b?)))
+            .flatten();
+        Decision::unenforced(Origin::RememberedRefusal, false, 0, wait, charged_at)
     }
 }
 
+#[derive(Clone, Copy)]
 enum Wait {
     None,
     For(Duration),
@@ -131,36 +150,46 @@ fn wait_for(quota: &Quota, then: &QuotaAnswer, refused: u64, cost: u64) -> Wait 
     Wait::For(empty.max(known))
 }
 
-/// What `then` is after `passed`.
-fn later(
-    then: &QuotaAnswer,
-    wait: Wait,
-    passed: Duration,
+/// The time since a refusal.
+struct Passed {
+    time: Duration,
+    /// What its beginning was cut by.
     cut: Duration,
-    cost: u64,
-) -> QuotaAnswer {
-    let left = |wait: Duration| (wait + cut).saturating_sub(passed);
-    let (allowed, retry_after) = match wait {
-        Wait::None => (true, None),
-        Wait::Never => (false, None),
-        Wait::For(wait) => match left(wait) {
-            Duration::ZERO => (true, None),
-            left => (false, Some(left)),
-        },
-    };
-    QuotaAnswer {
-        allowed,
-        granted: 0,
-        remaining: if allowed {
-            then.remaining.max(cost)
-        } else {
-            then.remaining
-        },
-        retry_after,
-        reset_after: then.reset_after.saturating_sub(passed),
-        // Something may have come back since, unnoticed; the rest is told at the next moment.
-        more_after: then
-            .more_after
-            .map(|wait| left(wait).max(Duration::from_micros(1))),
+}
+
+impl Passed {
+    fn left_of(&self, wait: Duration) -> Duration {
+        (wait + self.cut).saturating_sub(self.time)
+    }
+
+    /// What a quota says now that said `then` to `refused`; `None` if that is not known.
+    fn answer(&self, then: &QuotaAnswer, refused: u64, wait: Wait) -> Option<QuotaAnswer> {
+        let more_after = match (then.retry_after, then.more_after) {
+            // It lacked just one, so nothing comes back before it is enough.
+            (Some(wait), Some(_))
+                if refused == then.remaining.saturating_add(1) && !self.left_of(wait).is_zero() =>
+            {
+                Some(self.left_of(wait))
+            }
+            (_, Some(more)) if self.time < more => Some(self.left_of(more)),
+            (_, Some(_)) => return None,
+            (_, None) => None,
+        };
+        let (allowed, retry_after) = match wait {
+            Wait::None => (true, None),
+            Wait::Never => (false, None),
+            Wait::For(wait) => match self.left_of(wait) {
+                Duration::ZERO => (true, None),
+                left => (false, Some(left)),
+            },
+        };
+        Some(QuotaAnswer {
+            allowed,
+            granted: 0,
+            remaining: then.remaining,
+            retry_after,
+            reset_after: self.left_of(then.reset_after),
+            more_after,
+        })
     }
 }

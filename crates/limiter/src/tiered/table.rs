@@ -1,10 +1,11 @@
 //! Where refusals are remembered: a set-associative table. A hash names a set of eight; within it
 //! one lock and a scan. Never larger than it was made, never swept as a whole.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use foldhash::quality::RandomState;
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
 use parking_lot::Mutex;
 use tollgate_core::{Decision, Subject};
 
@@ -33,7 +34,7 @@ pub(super) struct Table {
     version: AtomicU64,
     /// The set that is tidied next.
     cursor: AtomicUsize,
-    seeds: [RandomState; 2],
+    seeds: [(u64, SharedSeed); 2],
     start: Instant,
 }
 
@@ -54,7 +55,11 @@ impl Table {
             len: AtomicUsize::new(0),
             version: AtomicU64::new(0),
             cursor: AtomicUsize::new(0),
-            seeds: [RandomState::default(), RandomState::default()],
+            // By the operating system's randomness: nobody outside can choose keys that collide.
+            seeds: [0_u64, 2].map(|salt| {
+                let random = |salt| RandomState::new().hash_one(salt);
+                (random(salt), SharedSeed::from_u64(random(salt + 1)))
+            }),
             start: Instant::now(),
         }
     }
@@ -209,9 +214,11 @@ impl Table {
     }
 
     fn hash(&self, subject: Subject<'_>) -> u128 {
-        let [a, b] = self.seeds.each_ref().map(|seed| {
-            let mut hasher = seed.build_hasher();
-            hasher.write(subject.policy.digest());
+        let policy = u128::from_le_bytes(*subject.policy.digest());
+        let [a, b] = self.seeds.each_ref().map(|(seed, shared)| {
+            let mut hasher = FoldHasher::with_seed(*seed, shared);
+            // Always 16 bytes, so that where the name ends and the key begins is never in doubt.
+            hasher.write_u128(policy);
             hasher.write(subject.key.as_bytes());
             hasher.finish()
         });

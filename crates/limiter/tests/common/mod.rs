@@ -1,0 +1,164 @@
+//! A store that does as it is told, and ears for logs and metrics.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+pub mod log;
+pub mod recorder;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::pending;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tollgate::{
+    BackendError, CasBackend, Cost, CounterBackend, Decision, ErrorKind, Quota, Refund, Subject,
+    Timestamp,
+};
+use tollgate_testkit::MapStore;
+
+/// How a [`Scripted`] store behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Mode {
+    #[default]
+    Works,
+    Fails(ErrorKind),
+    Hangs,
+    Slow(Duration),
+    /// Each call waits until the test lets it go on, see [`Scripted::held`].
+    Held,
+}
+
+type Release = oneshot::Sender<Result<(), ErrorKind>>;
+
+/// A store that works, fails, hangs or waits, and counts who asks it. Clones are the same store.
+#[derive(Clone, Default)]
+pub struct Scripted(Arc<Inner>);
+
+struct Inner {
+    store: CasBackend<MapStore>,
+    mode: Mutex<Mode>,
+    calls: AtomicU64,
+    held: Mutex<VecDeque<Release>>,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            store: CasBackend::new(MapStore::default()),
+            mode: Mutex::default(),
+            calls: AtomicU64::new(0),
+            held: Mutex::default(),
+        }
+    }
+}
+
+impl Scripted {
+    pub fn new(mode: Mode) -> Self {
+        let store = Self::default();
+        store.set(mode);
+        store
+    }
+
+    pub fn set(&self, mode: Mode) {
+        *self.0.mode.lock().unwrap() = mode;
+    }
+
+    /// How many calls have reached the store.
+    pub fn calls(&self) -> u64 {
+        self.0.calls.load(Ordering::SeqCst)
+    }
+
+    /// Waits for a held call, and lets it go on, or fail, when the sender is used.
+    pub async fn held(&self) -> Release {
+        loop {
+            if let Some(release) = self.0.held.lock().unwrap().pop_front() {
+                return release;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn enter(&self) -> Result<(), BackendError> {
+        self.0.calls.fetch_add(1, Ordering::SeqCst);
+        let mode = *self.0.mode.lock().unwrap();
+        let failed = match mode {
+            Mode::Works => None,
+            Mode::Fails(kind) => Some(kind),
+            Mode::Hangs => pending().await,
+            Mode::Slow(wait) => {
+                tokio::time::sleep(wait).await;
+                None
+            }
+            Mode::Held => {
+                let (release, released) = oneshot::channel();
+                self.0.held.lock().unwrap().push_back(release);
+                released.await.unwrap_or(Ok(())).err()
+            }
+        };
+        failed.map_or(Ok(()), |kind| Err(BackendError::new(kind, "as told")))
+    }
+}
+
+impl CounterBackend for Scripted {
+    async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
+        self.enter().await?;
+        self.0.store.acquire(subject, cost).await
+    }
+
+    async fn acquire_batch(
+        &self,
+        subject: Subject<'_>,
+        costs: &[Cost],
+    ) -> Result<Vec<Decision>, BackendError> {
+        self.enter().await?;
+        self.0.store.acquire_batch(subject, costs).await
+    }
+
+    async fn peek(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
+        self.enter().await?;
+        self.0.store.peek(subject, cost).await
+    }
+
+    async fn refund(&self, subject: Subject<'_>, refund: Refund) -> Result<Decision, BackendError> {
+        self.enter().await?;
+        self.0.store.refund(subject, refund).await
+    }
+
+    async fn reset(&self, subject: Subject<'_>) -> Result<(), BackendError> {
+        self.enter().await?;
+        self.0.store.reset(subject).await
+    }
+
+    async fn ping(&self) -> Result<(), BackendError> {
+        self.enter().await
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        vec!["it does as it is told".into()]
+    }
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scripted")
+    }
+}
+
+impl fmt::Display for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("scripted")
+    }
+}
+
+/// Quotas from text.
+pub fn quotas(text: &str) -> Vec<Quota> {
+    Quota::parse_list(text).unwrap()
+}
+
+/// The start of a minute, an hour and a day, and so many milliseconds.
+pub fn at(millis: u64) -> Timestamp {
+    let day = 86_400_000_000;
+    Timestamp::from_micros(1_700_000_000_000_000 / day * day) + Duration::from_millis(millis)
+}

@@ -1,0 +1,45 @@
+//! The conformance suite through every wrapper, over a store in memory.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::time::Duration;
+
+use tollgate::{
+    Breaker, CasBackend, CircuitBreaker, FailurePolicy, Fallback, Limiter, SharedBackend, Tiered,
+    Timeout,
+};
+use tollgate_testkit::conformance::Options;
+use tollgate_testkit::{MapStore, conformance};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn store() -> CasBackend<MapStore> {
+    // Many tasks on one key: each may lose often.
+    CasBackend::new(MapStore::default()).attempts(100_000)
+}
+
+async fn memory() -> SharedBackend {
+    tollgate::connect("memory://").await.unwrap()
+}
+
+const REMEMBERS: Options = Options {
+    remembers_refusals: true,
+};
+
+conformance!(timeout, Timeout::new(store(), LIMIT));
+conformance!(breaker, CircuitBreaker::new(store(), Breaker::default()));
+conformance!(fallback, Fallback::new(store(), FailurePolicy::Closed));
+conformance!(tiered, Tiered::new(store(), 100_000), REMEMBERS);
+conformance!(tiered_that_is_too_small, Tiered::new(store(), 3), REMEMBERS);
+conformance!(tiered_that_is_off, Tiered::new(store(), 0));
+conformance!(
+    whole_stack_over_memory,
+    Tiered::new(
+        Fallback::new(
+            CircuitBreaker::new(Timeout::new(memory().await, LIMIT), Breaker::default()),
+            FailurePolicy::Closed,
+        ),
+        100_000,
+    ),
+    REMEMBERS
+);
+conformance!(connected, memory().await);
