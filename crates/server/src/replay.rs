@@ -44,8 +44,8 @@ async fn replay(args: &ReplayArgs, traces: Vec<Trace>) -> Outcome {
         .buffered(AT_ONCE);
     while let Some(run) = runs.next().await {
         if !report.add(run?)? {
-            // Nobody reads on: as good as done.
-            return Ok(SUCCESS);
+            // Nobody reads on.
+            return Ok(report.code());
         }
     }
     report.end()
@@ -117,6 +117,14 @@ impl Report {
         Ok(true)
     }
 
+    const fn code(&self) -> u8 {
+        if self.differences > 0 {
+            NEGATIVE
+        } else {
+            SUCCESS
+        }
+    }
+
     fn end(mut self) -> Outcome {
         let Self {
             traces,
@@ -129,7 +137,7 @@ impl Report {
             self.lines.text(&sums)?;
         }
         self.lines.flush()?;
-        Ok(if differences > 0 { NEGATIVE } else { SUCCESS })
+        Ok(self.code())
     }
 }
 

@@ -1,0 +1,94 @@
+//! `tollgate check`.
+
+use serde_json::{Value, json};
+
+use crate::process::{run, text};
+
+fn check(arguments: &[&str]) -> (i32, Value) {
+    let mut all = vec!["check", "--backend", "memory://", "--key", "alice"];
+    all.extend(arguments);
+    let output = run(&all);
+    let printed = text(&output.stdout);
+    assert!(printed.is_empty() || printed.ends_with('\n') && printed.lines().count() == 1);
+    let value = serde_json::from_str(printed).unwrap_or_else(|_| json!(text(&output.stderr)));
+    (output.status.code().unwrap(), value)
+}
+
+#[test]
+fn one_decision_is_one_line_of_json() {
+    let output = run(&[
+        "check",
+        "--backend",
+        "memory://",
+        "--key",
+        "a",
+        "--quota",
+        "5/10s",
+    ]);
+    assert_eq!(
+        text(&output.stdout),
+        "{\"allowed\":true,\"granted\":1,\"remaining\":4,\"limit\":5,\"retry_after_us\":null,\
+         \"reset_after_us\":2000000,\"origin\":\"shared\"}\n"
+    );
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_refusal_is_1() {
+    let (code, answer) = check(&["--quota", "5/10s", "--cost", "6"]);
+    assert_eq!(code, 1);
+    assert_eq!(
+        answer,
+        json!({"allowed": false, "granted": 0, "remaining": 5, "limit": 5,
+               "retry_after_us": null, "reset_after_us": 0, "origin": "shared"})
+    );
+}
+
+#[test]
+fn a_peek_charges_nothing_and_a_reset_says_nothing() {
+    let (code, answer) = check(&["--quota", "5/10s burst=7", "--peek"]);
+    assert_eq!(
+        (code, &answer["granted"], &answer["remaining"]),
+        (0, &json!(0), &json!(7))
+    );
+    assert_eq!(answer["limit"], 7);
+    assert_eq!(check(&["--quota", "5/10s", "--reset"]), (0, Value::Null));
+    assert_eq!(check(&["--quota", "5/10s", "--reset", "--peek"]).0, 2);
+}
+
+#[test]
+fn several_quotas_answer_each() {
+    let (code, answer) = check(&["--quota", "5/10s, 100/h", "--cost", "6"]);
+    assert_eq!(code, 1);
+    let one = |allowed: bool, limit: u64| {
+        json!({"allowed": allowed, "granted": 0, "remaining": limit, "limit": limit,
+               "retry_after_us": null, "reset_after_us": 0})
+    };
+    assert_eq!(
+        answer,
+        json!({"allowed": false, "retry_after_us": null, "origin": "shared",
+               "each": [one(false, 5), one(true, 100)]})
+    );
+}
+
+#[test]
+fn what_cannot_be_asked_is_2() {
+    for arguments in [
+        &["--quota", "5"][..],
+        &["--quota", "0/s"],
+        &["--quota", ""],
+        &["--quota", "5/s", "--cost", "0"],
+        &["--quota", "5/s", "--cost", "-1"],
+        &["--quota", "5/s", "--policy", "na\u{ef}ve"],
+        &["--quota", "5/s", "--timeout", "0s"],
+        &[],
+    ] {
+        assert_eq!(check(arguments).0, 2, "{arguments:?}");
+    }
+    let (_, message) = check(&["--quota", "4503599627370497/s"]);
+    assert!(
+        message.as_str().unwrap().contains("--quota: limit: "),
+        "{message}"
+    );
+}

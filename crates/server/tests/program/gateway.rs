@@ -1,0 +1,316 @@
+//! What clients see of the limits.
+
+use serde_json::json;
+
+use crate::client::{Connection, get, request};
+use crate::process::{Gateway, eventually};
+
+fn number(text: Option<&str>) -> u64 {
+    text.expect("a number").parse().unwrap()
+}
+
+#[test]
+fn s57_without_an_upstream_the_demo_document_is_the_answer() {
+    let gateway = Gateway::start(&[]);
+    let answer = get(gateway.address, "/orders");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(
+        answer.text(),
+        r#"{"detail":"Rate limit check passed","mode":"demo","message":"No UPSTREAM_BASE_URL is configured, so this request was not forwarded. Set UPSTREAM_BASE_URL to proxy accepted traffic to your protected backend.","would_forward":{"method":"GET","path":"/orders","query":""}}"#
+    );
+    let raw = request(gateway.address, "PUT", "/a%20b//c?x=%2F&y", "").json();
+    assert_eq!(
+        raw["would_forward"],
+        json!({"method": "PUT", "path": "/a%20b//c", "query": "x=%2F&y"})
+    );
+}
+
+#[test]
+fn s58_admitted_answers_carry_the_headers_and_no_retry_after() {
+    let gateway = Gateway::start(&["--quota", "3/60s"]);
+    for remaining in [2, 1, 0] {
+        let answer = get(gateway.address, "/");
+        assert_eq!(
+            answer.header("ratelimit-policy"),
+            Some(r#""default";q=3;w=60"#)
+        );
+        let state = format!(r#""default";r={remaining};t=20"#);
+        assert_eq!(answer.header("ratelimit"), Some(&*state));
+        assert_eq!(number(answer.header("x-ratelimit-limit")), 3);
+        assert_eq!(number(answer.header("x-ratelimit-remaining")), remaining);
+        assert!(number(answer.header("x-ratelimit-reset")) > 1_700_000_000);
+        assert_eq!(answer.header("retry-after"), None);
+        assert_eq!(answer.header("ratelimit-limit"), None);
+    }
+}
+
+#[test]
+fn s59_refusals_are_problem_documents_or_plain() {
+    let gateway = Gateway::start(&["--quota", "1/60s"]);
+    get(gateway.address, "/");
+    let refused = get(gateway.address, "/orders?secret=1");
+    assert_eq!(refused.status, 429);
+    assert_eq!(
+        refused.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(refused.header("cache-control"), Some("no-store"));
+    assert_eq!(number(refused.header("retry-after")), 60);
+    assert_eq!(number(refused.header("x-ratelimit-remaining")), 0);
+    let body = refused.json();
+    let id = refused.header("x-request-id").unwrap();
+    for (member, value) in [
+        ("type", json!("about:blank")),
+        ("title", json!("Too Many Requests")),
+        ("status", json!(429)),
+        ("detail", json!("Rate limit exceeded")),
+        ("instance", json!("/orders")),
+        ("request_id", json!(id)),
+        ("limit", json!(1)),
+        ("remaining", json!(0)),
+    ] {
+        assert_eq!(body[member], value, "{member}");
+    }
+    assert!(body["retry_after"].is_f64() && body["reset_at"].is_f64());
+    assert_eq!(body.as_object().unwrap().len(), 10);
+
+    let plain = request(gateway.address, "GET", "/", "Accept: application/json\r\n");
+    assert_eq!(plain.header("content-type"), Some("application/json"));
+    let mut members: Vec<_> = plain.json().as_object().unwrap().keys().cloned().collect();
+    members.sort();
+    assert_eq!(
+        members,
+        ["detail", "limit", "remaining", "reset_at", "retry_after"]
+    );
+
+    let gateway = Gateway::start(&["--quota", "1/60s", "--body", "plain"]);
+    get(gateway.address, "/");
+    assert_eq!(
+        get(gateway.address, "/").json().as_object().unwrap().len(),
+        5
+    );
+}
+
+#[test]
+fn b48_retry_after_is_never_zero() {
+    let gateway = Gateway::start(&["--quota", "1/s burst=5"]);
+    let refused = (0..)
+        .map(|_| get(gateway.address, "/"))
+        .find(|answer| answer.status == 429)
+        .unwrap();
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let wait = refused.json()["retry_after"].as_f64().unwrap();
+    assert!(wait > 0.0 && wait <= 1.0, "{wait}");
+}
+
+#[test]
+fn b53_several_quotas_are_several_items() {
+    let gateway = Gateway::start(&["--quota", "10/s, 1/h fixed_window"]);
+    let admitted = get(gateway.address, "/");
+    assert_eq!(
+        admitted.header("ratelimit-policy"),
+        Some(r#""default.1s";q=10;w=1, "default.1h";q=1;w=3600"#)
+    );
+    let refused = get(gateway.address, "/");
+    assert_eq!(refused.status, 429);
+    assert_eq!(
+        refused.header("x-ratelimit-limit"),
+        Some("1"),
+        "b52: the refusing one speaks"
+    );
+    assert!(
+        refused
+            .header("ratelimit")
+            .unwrap()
+            .contains(r#""default.1h";r=0;t="#)
+    );
+}
+
+#[test]
+fn b55_content_types_and_head() {
+    let gateway = Gateway::start(&["--quota", "1/60s"]);
+    get(gateway.address, "/");
+    for accept in [
+        "",
+        "Accept: */*\r\n",
+        "Accept: text/html\r\n",
+        "Accept: application/problem+json\r\n",
+    ] {
+        let refused = request(gateway.address, "GET", "/", accept);
+        assert_eq!(
+            refused.header("content-type"),
+            Some("application/problem+json"),
+            "{accept}"
+        );
+        assert_eq!(refused.json()["status"], refused.status);
+    }
+    let head = request(gateway.address, "HEAD", "/", "");
+    assert_eq!((head.status, head.header("retry-after")), (429, Some("60")));
+    assert_eq!(
+        head.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert!(number(head.header("content-length")) > 100);
+}
+
+#[test]
+fn head_is_counted_and_its_connection_stays_in_step() {
+    let gateway = Gateway::start(&["--quota", "2/60s"]);
+    let mut connection = Connection::new(gateway.address);
+    for _ in 0..3 {
+        connection.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
+        connection.answer(false);
+    }
+    connection.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(connection.answer(true).status, 429);
+}
+
+#[test]
+fn s30_probes_are_exempt_and_say_what_holds() {
+    let gateway = Gateway::start(&["--quota", "1/60s"]);
+    for _ in 0..5 {
+        let ready = get(gateway.address, "/ready");
+        assert_eq!(ready.status, 200);
+        assert_eq!(
+            ready.text(),
+            r#"{"status":"ok","checks":{"ratelimit":{"healthy":true,"critical":false,"detail":"enforcing","meta":{"enforcing":true}}}}"#
+        );
+        assert_eq!(ready.header("ratelimit"), None);
+        let health = get(gateway.address, "/health?verbose");
+        assert_eq!(
+            (health.status, health.text()),
+            (200, r#"{"status":"ok","memory":"ok"}"#)
+        );
+        assert_eq!(request(gateway.address, "HEAD", "/health", "").status, 200);
+    }
+    let wrong = request(gateway.address, "DELETE", "/ready", "");
+    assert_eq!(
+        (wrong.status, wrong.header("allow")),
+        (405, Some("GET, HEAD"))
+    );
+    // None of them was counted, and what only looks like one is.
+    assert_eq!(get(gateway.address, "/healthy").status, 200);
+    assert_eq!(get(gateway.address, "//health").status, 429);
+}
+
+#[test]
+fn request_ids_are_taken_or_made_echoed_and_logged() {
+    let gateway = Gateway::start(&["--quota", "1/60s"]);
+    let taken = request(gateway.address, "GET", "/", "X-Request-Id: Order-7.a_b\r\n");
+    assert_eq!(taken.header("x-request-id"), Some("Order-7.a_b"));
+    let made = request(gateway.address, "GET", "/", "X-Request-Id: no spaces\r\n");
+    let id = made.header("x-request-id").unwrap();
+    assert_eq!(id.len(), 26);
+    assert_eq!(made.json()["request_id"], id);
+    for id in ["Order-7.a_b", id] {
+        eventually("the id is logged", || {
+            gateway.log().contains(&format!("request_id={id} "))
+        });
+    }
+    assert!(!gateway.log().contains("127.0.0.1:0") && !gateway.log().contains("no spaces"));
+}
+
+#[test]
+fn b112_odd_headers_are_answered_and_never_a_failure() {
+    let gateway = Gateway::start(&["--quota", "100/60s"]);
+    let long = "x".repeat(60 * 1024);
+    for value in [&b"\x80\xfe\xff"[..], b"a\tb", long.as_bytes()] {
+        let mut connection = Connection::new(gateway.address);
+        connection.send(b"GET / HTTP/1.1\r\nHost: h\r\nX-User: ");
+        connection.send(value);
+        connection.send(b"\r\nX-Request-Id: ");
+        connection.send(&value[..value.len().min(200)]);
+        connection.send(b"\r\n\r\n");
+        let answer = connection.answer(true);
+        assert_eq!(answer.status, 200, "{}", value.len());
+        assert_eq!(answer.header("x-request-id").unwrap().len(), 26);
+    }
+    // A head that is larger than what is held of a connection.
+    let mut connection = Connection::new(gateway.address);
+    connection.send(b"GET / HTTP/1.1\r\nHost: h\r\n");
+    let line = format!("X-Long: {}\r\n", "y".repeat(1_000));
+    for _ in 0..100 {
+        // It may be refused before all is sent.
+        let _ = std::io::Write::write_all(connection.stream.get_mut(), line.as_bytes());
+    }
+    let (status, _) = connection.head();
+    assert_eq!(status, 431);
+    assert_eq!(get(gateway.address, "/").status, 200);
+}
+
+#[test]
+fn s27_each_client_address_has_its_own_quota() {
+    let gateway = Gateway::start(&["--quota", "1/60s"]);
+    let from = |source: &str| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let stream = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(format!("{source}:0").parse().unwrap()).unwrap();
+            socket
+                .connect(gateway.address)
+                .await
+                .unwrap()
+                .into_std()
+                .unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        let mut connection = Connection {
+            stream: std::io::BufReader::new(stream),
+        };
+        connection.send("GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 9.9.9.9\r\n\r\n");
+        connection.answer(true).status
+    };
+    assert_eq!([from("127.0.0.1"), from("127.0.0.1")], [200, 429]);
+    assert_eq!([from("127.0.0.2"), from("127.0.0.2")], [200, 429]);
+}
+
+#[test]
+fn header_styles_are_settable() {
+    let gateway = Gateway::start(&["--headers", "triple"]);
+    let answer = get(gateway.address, "/");
+    assert_eq!(answer.header("ratelimit-limit"), Some("100"));
+    assert_eq!(answer.header("ratelimit-reset"), Some("1"));
+    assert_eq!(
+        (
+            answer.header("ratelimit"),
+            answer.header("x-ratelimit-limit")
+        ),
+        (None, None)
+    );
+
+    let gateway = Gateway::start(&["--headers", "none", "--quota", "1/60s"]);
+    let answer = get(gateway.address, "/");
+    assert!(
+        !answer
+            .headers
+            .iter()
+            .any(|(name, _)| name.contains("ratelimit"))
+    );
+    let refused = get(gateway.address, "/");
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (429, Some("60"))
+    );
+}
+
+#[test]
+fn requests_that_are_no_http_are_refused() {
+    let gateway = Gateway::start(&[]);
+    for (bytes, status) in [
+        ("nonsense\r\n\r\n", 400),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            400,
+        ),
+        ("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+    ] {
+        let mut connection = Connection::new(gateway.address);
+        connection.send(bytes);
+        assert_eq!(connection.head().0, status, "{bytes}");
+    }
+    assert_eq!(get(gateway.address, "/").status, 200);
+}

@@ -1,0 +1,17 @@
+//! The program as its users meet it: a process, its arguments, real HTTP on loopback.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait with deadlines of real time"
+)]
+
+mod check;
+mod client;
+mod gateway;
+mod outage;
+mod process;
+mod proxy;
+mod replay;
+mod settings;
+mod shutdown;
+mod upstream;

@@ -1,0 +1,209 @@
+//! A backend that cannot be reached.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use crate::client::get;
+use crate::process::{Gateway, LONG, run, text};
+use crate::upstream::nowhere;
+
+fn down(arguments: &[&str]) -> Gateway {
+    let backend = format!("redis://svc:s3cr3t@{}/0", nowhere());
+    let mut all = vec!["--backend", &*backend, "--require-backend-at-start=false"];
+    all.extend(["--quota", "2/60s", "--log", "trace"]);
+    all.extend(arguments);
+    Gateway::start(&all)
+}
+
+fn probes(gateway: &Gateway, detail: &str) {
+    let health = get(gateway.address, "/health");
+    assert_eq!(
+        (health.status, health.text()),
+        (200, r#"{"status":"degraded","redis":"down"}"#)
+    );
+    let ready = get(gateway.address, "/ready");
+    assert_eq!(ready.status, 200);
+    assert_eq!(
+        ready.text(),
+        format!(
+            r#"{{"status":"degraded","checks":{{"ratelimit":{{"healthy":false,"critical":false,"detail":"{detail}","meta":{{"enforcing":false}}}}}}}}"#
+        )
+    );
+}
+
+#[test]
+fn s28_b68_open_admits_and_says_so() {
+    let gateway = down(&[]);
+    for _ in 0..5 {
+        let answer = get(gateway.address, "/");
+        assert_eq!(answer.status, 200);
+        let mut limits = answer
+            .headers
+            .iter()
+            .filter(|(name, _)| name.contains("ratelimit"));
+        assert_eq!(limits.next().unwrap().1, r#""default";q=2;w=60"#);
+        assert!(limits.next().is_none(), "the policy only: {answer:?}");
+    }
+    probes(
+        &gateway,
+        "failing open: rate limit backend unreachable, no limit is being enforced",
+    );
+    assert!(gateway.log().contains("WARN"));
+}
+
+#[test]
+fn s29_b68_closed_refuses_with_503() {
+    let gateway = down(&["--on-failure", "closed"]);
+    for _ in 0..5 {
+        let answer = get(gateway.address, "/");
+        assert_eq!(answer.status, 503);
+        assert_eq!(
+            answer.header("content-type"),
+            Some("application/problem+json")
+        );
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!(wait >= 1);
+        assert_eq!(
+            (
+                answer.header("ratelimit"),
+                answer.header("x-ratelimit-remaining")
+            ),
+            (None, None)
+        );
+        let body = answer.json();
+        assert_eq!(
+            (&body["status"], &body["instance"]),
+            (&503.into(), &"/".into())
+        );
+        assert!(!answer.text().contains("redis"), "no internal detail");
+    }
+    probes(
+        &gateway,
+        "failing closed: rate limit backend unreachable, requests are refused",
+    );
+}
+
+#[test]
+fn b68_local_counts_in_this_process() {
+    let gateway = down(&["--on-failure", "local"]);
+    let answers: Vec<_> = (0..4).map(|_| get(gateway.address, "/")).collect();
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [200, 200, 429, 429]);
+    assert!(answers[3].header("retry-after").is_some());
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.header("ratelimit").is_none())
+    );
+    probes(
+        &gateway,
+        "limiting locally: rate limit backend unreachable, limits are per process",
+    );
+}
+
+#[test]
+fn s64_it_refuses_to_start_without_its_backend() {
+    let backend = format!("redis://svc:s3cr3t@{}/0", nowhere());
+    for arguments in [
+        &["serve", "--listen", "127.0.0.1:0"][..],
+        &["check", "--quota", "1/s", "--key", "k"],
+    ] {
+        let mut all = arguments.to_vec();
+        all.extend(["--backend", &backend]);
+        let output = run(&all);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+        assert!(
+            text(&output.stderr).contains("tollgate: "),
+            "{}",
+            text(&output.stderr)
+        );
+        assert!(!text(&output.stderr).contains("s3cr3t"), "b71");
+    }
+}
+
+#[test]
+fn b70_it_stays_up_without_its_backend_when_told_to() {
+    let mut gateway = down(&[]);
+    for _ in 0..5 {
+        assert_eq!(get(gateway.address, "/").status, 200);
+    }
+    assert!(gateway.runs());
+}
+
+#[test]
+fn b71_a_password_is_never_shown() {
+    let gateway = down(&[]);
+    let mut seen: Vec<String> = ["/", "/health", "/ready"]
+        .map(|path| format!("{:?}", get(gateway.address, path)))
+        .into();
+    seen.push(gateway.log());
+    for arguments in [
+        &["serve", "--backend", "redis://svc:s3cr3t@ho st"][..],
+        &["serve", "--backend", "s3cr3t"],
+        &["serve", "--backend", "redis://svc:s3cr3t@h:99999"],
+        &["serve", "--upstream", "http://svc:s3cr3t@h"],
+        &[
+            "check",
+            "--backend",
+            "etcd://svc:s3cr3t@h",
+            "--quota",
+            "1/s",
+            "--key",
+            "k",
+        ],
+        &["replay", "--backend", "redis://svc:s3cr3t@h:99999", "-"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        seen.push(text(&output.stderr).into());
+    }
+    let mut help = crate::process::program();
+    help.env("TOLLGATE_BACKEND", "redis://svc:s3cr3t@h");
+    seen.push(text(&help.args(["serve", "--help"]).output().unwrap().stdout).into());
+    for text in seen {
+        assert!(!text.contains("s3cr3t"), "{text}");
+    }
+}
+
+#[test]
+fn b65_a_backend_that_is_silent_holds_nobody_up() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = format!("redis://{}", silent.local_addr().unwrap());
+    let start = Instant::now();
+    let gateway = Gateway::start(&[
+        "--backend",
+        &backend,
+        "--require-backend-at-start",
+        "false",
+        "--timeout",
+        "100ms",
+    ]);
+    assert!(start.elapsed() < LONG, "the start is bounded");
+    for _ in 0..20 {
+        let start = Instant::now();
+        assert_eq!(get(gateway.address, "/").status, 200);
+        // The timeout, and what a busy machine adds.
+        assert!(
+            start.elapsed() < Duration::from_millis(1_500),
+            "{:?}",
+            start.elapsed()
+        );
+    }
+
+    let start = Instant::now();
+    let check = [
+        "check",
+        "--backend",
+        &backend,
+        "--quota",
+        "1/s",
+        "--key",
+        "k",
+        "--timeout",
+        "300ms",
+    ];
+    assert_eq!(run(&check).status.code(), Some(2));
+    assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+}

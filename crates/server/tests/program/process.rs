@@ -1,0 +1,166 @@
+//! Running the program.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// The program, without any setting of the environment the tests run in.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TOLLGATE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    run_with_input(arguments, "")
+}
+
+/// Runs it to its end with this on standard input.
+pub(crate) fn run_with_input(arguments: &[&str], input: &str) -> Output {
+    let mut child = program()
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may end without reading.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// Waits until something holds.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A gateway that runs until it is dropped.
+pub(crate) struct Gateway {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    stderr: Arc<Mutex<String>>,
+    stdout: Receiver<String>,
+}
+
+impl Gateway {
+    /// Starts `tollgate serve` on a free port.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_with(arguments, &[])
+    }
+
+    /// Starts it with these settings in the environment.
+    pub(crate) fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut child = program()
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = Arc::default();
+        let collected = Arc::clone(&stderr);
+        let pipe = child.stderr.take().unwrap();
+        thread::spawn(move || collect(pipe, &collected));
+        let (lines, stdout) = channel();
+        let pipe = child.stdout.take().unwrap();
+        thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let line = stdout.recv_timeout(LONG).unwrap_or_else(|_| {
+            let _ = child.kill();
+            panic!("it did not start: {}", stderr.lock().unwrap())
+        });
+        let address = line
+            .strip_prefix("listening on http://")
+            .unwrap()
+            .parse()
+            .unwrap();
+        Self {
+            child,
+            address,
+            stderr,
+            stdout,
+        }
+    }
+
+    /// What was logged up to now.
+    pub(crate) fn log(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
+    /// What was printed after the address.
+    pub(crate) fn printed(&self) -> Vec<String> {
+        self.stdout.try_iter().collect()
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(
+            Command::new("sh")
+                .args(["-c", &kill])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + LONG;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it does not end: {}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(mut pipe: impl Read, into: &Mutex<String>) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = pipe.read(&mut buffer) {
+        into.lock()
+            .unwrap()
+            .push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+}

@@ -1,0 +1,182 @@
+//! Flags, environment and file.
+
+use std::path::PathBuf;
+
+use crate::client::get;
+use crate::process::{Gateway, program, run, text};
+
+/// A file of settings with a name of its own.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("{name}-{}.toml", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn limit(gateway: &Gateway) -> String {
+    get(gateway.address, "/")
+        .header("x-ratelimit-limit")
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn a_flag_goes_before_the_environment_and_that_before_the_file() {
+    let file = File::new(
+        "order",
+        "quota = \"3/s\"\nipv6_prefix = 56\nrequire_backend_at_start = false\n",
+    );
+    let config = ["--config", file.path()];
+    let environment = [("TOLLGATE_QUOTA", "2/s")];
+    assert_eq!(limit(&Gateway::start(&[])), "100");
+    assert_eq!(limit(&Gateway::start(&config)), "3");
+    assert_eq!(limit(&Gateway::start_with(&config, &environment)), "2");
+    let flag = [&config[..], &["--quota", "1/s"]].concat();
+    assert_eq!(limit(&Gateway::start_with(&flag, &environment)), "1");
+    // An empty variable, as compose files produce, is none.
+    assert_eq!(
+        limit(&Gateway::start_with(&config, &[("TOLLGATE_QUOTA", "")])),
+        "3"
+    );
+    assert_eq!(
+        limit(&Gateway::start_with(
+            &[],
+            &[("TOLLGATE_CONFIG", file.path())]
+        )),
+        "3"
+    );
+}
+
+/// Every setting is taken from the environment, too: a wrong value is found there, and named.
+#[test]
+fn every_setting_has_its_variable_and_its_field() {
+    for (field, wrong) in [
+        ("listen", "8000"),
+        ("upstream", "https://h"),
+        ("quota", "0/s"),
+        ("timeout", "50"),
+        ("on_failure", "ajar"),
+        ("require_backend_at_start", "maybe"),
+        ("max_keys", "0"),
+        ("headers", "x bad"),
+        ("body", "xml"),
+        ("ipv4_prefix", "33"),
+        ("ipv6_prefix", "0"),
+        ("upstream_timeout", "0s"),
+        ("max_body", "10MB"),
+        ("header_timeout", "-1s"),
+        ("max_connections", "many"),
+        ("drain_delay", "soon"),
+        ("shutdown_timeout", "1d"),
+    ] {
+        let variable = format!("TOLLGATE_{}", field.to_uppercase());
+        let flag = format!("--{}", field.replace('_', "-"));
+        let file = File::new(field, &format!("{field} = {wrong:?}"));
+        let by_environment = program()
+            .arg("serve")
+            .env(&variable, wrong)
+            .output()
+            .unwrap();
+        let by_flag = run(&["serve", &format!("{flag}={wrong}")]);
+        let by_file = run(&["serve", "--config", file.path()]);
+        for (output, named) in [
+            (by_environment, &*variable),
+            (by_flag, &*flag),
+            (by_file, &*format!("{}: field {field}", file.path())),
+        ] {
+            let message = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{message}");
+            assert!(message.contains(named), "{named}: {message}");
+            if field != "upstream" {
+                assert!(message.contains(wrong), "{wrong}: {message}");
+            }
+            assert!(
+                message.lines().count() == 1 && message.contains(": "),
+                "{message}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_field_that_is_not_known_is_refused_by_its_name() {
+    for (content, named) in [
+        ("quota = \"5/s\"\nlimt = 3", "line 2: field limt"),
+        ("backnd = \"redis://u:s3cr3t@h\"", "field backnd"),
+        ("timeout = 1.5", "line 1: field timeout"),
+        ("[serve]\nquota = \"5/s\"", "serve"),
+        ("quota", "line 1"),
+    ] {
+        let file = File::new("unknown", content);
+        let output = run(&["serve", "--config", file.path()]);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            message.contains(file.path()) && message.contains(named),
+            "{named}: {message}"
+        );
+        assert!(!message.contains("s3cr3t"), "b71: {message}");
+    }
+    let missing = run(&["serve", "--config", "/nowhere/tollgate.toml"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("/nowhere/tollgate.toml"));
+}
+
+#[test]
+fn help_and_version_are_answers_not_errors() {
+    for arguments in [
+        &["--help"][..],
+        &["serve", "--help"],
+        &["check", "--help"],
+        &["replay", "--help"],
+        &["help", "serve"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("Exit codes"), "{arguments:?}");
+    }
+    assert!(text(&run(&["--version"]).stdout).starts_with("tollgate "));
+    assert_eq!(run(&[]).status.code(), Some(2));
+    assert_eq!(run(&["serve", "--nonsense"]).status.code(), Some(2));
+    assert_eq!(run(&["serve", "--log", "loud"]).status.code(), Some(2));
+}
+
+#[test]
+fn an_address_in_use_is_an_error_that_names_it() {
+    let gateway = Gateway::start(&[]);
+    let address = gateway.address.to_string();
+    let output = run(&["serve", "--listen", &address]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains(&address),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn logs_can_be_json() {
+    let gateway = Gateway::start(&["--log-format", "json"]);
+    get(gateway.address, "/orders");
+    crate::process::eventually("the request is logged", || {
+        gateway.log().contains("/orders")
+    });
+    for line in gateway.log().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["level"].is_string() && line["message"].is_string());
+    }
+}
