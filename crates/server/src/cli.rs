@@ -101,10 +101,10 @@ pub struct ServeArgs {
         hide_env_values = true
     )]
     pub backend: Option<String>,
-    /// Where admitted requests go: http://host[:port][/path] [default: nowhere, demo answers]
+    /// Where admitted requests go, such as http://127.0.0.1:3000 [default: nowhere, demo answers]
     #[arg(long, value_name = "URL", env = "TOLLGATE_UPSTREAM")]
     pub upstream: Option<String>,
-    /// How much each client may do: N/[n]unit [algorithm] [burst=N], several joined by commas [default: 100/60s]
+    /// How much each client may do, such as 100/60s; several are joined by commas [default: 100/60s]
     #[arg(long, value_name = "QUOTA", env = "TOLLGATE_QUOTA")]
     pub quota: Option<String>,
     /// How long the backend may take to decide [default: 50ms]
@@ -211,7 +211,7 @@ pub struct CheckArgs {
         hide_env_values = true
     )]
     pub backend: String,
-    /// The quota, or several joined by commas: N/[n]unit [algorithm] [burst=N]
+    /// The quota, such as '5/15m sliding_window' or '100/60s burst=20', or several joined by commas
     #[arg(long, value_name = "QUOTA")]
     pub quota: String,
     /// Whom to count for: any text. The gateway's clients are addresses such as 203.0.113.9 and

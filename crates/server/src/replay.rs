@@ -179,7 +179,7 @@ fn read(file: &Path) -> Result<Vec<Trace>, InputError> {
             Trace::parse(line).map_err(|cause| InputError::Line {
                 file: file.into(),
                 number: index + 1,
-                cause,
+                cause: Box::new(cause),
             })
         })
         .collect()
@@ -197,7 +197,7 @@ enum InputError {
     Line {
         file: PathBuf,
         number: usize,
-        cause: FormatError,
+        cause: Box<FormatError>,
     },
 }
 

@@ -4,6 +4,7 @@
     clippy::disallowed_methods,
     reason = "tests wait with deadlines of real time"
 )]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
 mod client;
