@@ -27,5 +27,7 @@ pub use map_store::MapStore;
 pub use proxy::{FaultProxy, Rule};
 pub use resp::Reply;
 pub use rng::Rng;
+#[cfg(feature = "containers")]
+pub use server::RedisContainer;
 pub use server::{Flavor, RedisClient, RedisCluster, RedisServer, Sentinel, shared_redis};
 pub use wait::{wait_until, within};

@@ -15,6 +15,8 @@
 mod builder;
 mod client;
 mod cluster;
+#[cfg(feature = "containers")]
+mod container;
 mod process;
 mod sentinel;
 #[cfg(test)]
@@ -31,6 +33,8 @@ use tokio::sync::OnceCell;
 pub use builder::{Flavor, RedisBuilder};
 pub use client::RedisClient;
 pub use cluster::RedisCluster;
+#[cfg(feature = "containers")]
+pub use container::RedisContainer;
 pub use process::Process;
 pub use sentinel::Sentinel;
 

@@ -1,7 +1,10 @@
 //! A suite that nobody can fail proves nothing: here each backend is wrong in one way, and the case
 //! that is named has to notice.
 
-#![expect(clippy::unwrap_used, reason = "what a test builds is right, or the test fails")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "what a test builds is right, or the test fails"
+)]
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -122,3 +122,28 @@ async fn a_server_with_tls_has_a_certificate_for_localhost() {
     let authority = std::fs::read_to_string(server.tls_authority()).unwrap();
     assert!(authority.starts_with("-----BEGIN CERTIFICATE-----"));
 }
+
+#[cfg(feature = "containers")]
+#[tokio::test]
+async fn a_container_is_frozen_killed_and_restarted_on_its_port() {
+    let Some(server) = RedisContainer::start(Flavor::Redis).await else {
+        assert_eq!(RedisContainer::image(Flavor::Redis), None);
+        return;
+    };
+    let port = server.address();
+    server.command(&["SET", "k", "v"]).await;
+    server.pause().await;
+    assert_eq!(server.command(&["PING"]).await, None);
+    server.resume().await;
+    assert_eq!(
+        server.command(&["EXISTS", "k"]).await,
+        Some(Reply::Integer(1))
+    );
+    server.kill().await;
+    assert!(RedisClient::connect(port, None).await.is_err());
+    server.restart().await;
+    assert_eq!(
+        server.command(&["EXISTS", "k"]).await,
+        Some(Reply::Integer(0))
+    );
+}
