@@ -1,7 +1,7 @@
 -- Fixed window. Twin of `fixed_window.rs`, which explains it.
 -- Quota: 'f', tick (1), period (us), limit, slack (us).
 -- Text: f{period},{window},{count}.
-function settle.f(meter, stored, _, period, limit, slack)
+function settle.f(stored, _, period, limit, slack)
   local window = (now - now % period) / period
   local of_period, of_window, count = nil, 0, 0
   if stored then
@@ -12,16 +12,18 @@ function settle.f(meter, stored, _, period, limit, slack)
   else
     of_window, count = 0, 0
   end
-  meter[1], meter[2] = of_window, count
+  local found, moved = count, false
   if of_window < window then
     count = 0
   elseif of_window * period - now > slack then
-    meter.moved = true
+    moved = true
   else
     window = of_window
   end
-  meter.period, meter.window, meter.count = period, window, count
-  meter.available = count < limit and limit - count or 0
+  return {
+    of_window, found, kind = 'f', charged = 0, moved = moved, available = count < limit and limit - count or 0,
+    period = period, window = window, count = count,
+  }
 end
 
 -- The cost, and the window it was charged in.

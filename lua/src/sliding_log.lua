@@ -23,7 +23,7 @@ local function visit_entries(meter, from, visit)
   end
 end
 
-function settle.l(meter, stored, _, period, limit, slack)
+function settle.l(stored, _, period, limit, slack, index)
   local of_period, total, head, tail, oldest, newest
   if stored and hashed then
     of_period, total, head, tail, oldest, newest = match(stored, '^l(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$')
@@ -34,8 +34,10 @@ function settle.l(meter, stored, _, period, limit, slack)
   else
     total, head, tail, oldest, newest = 0, 1, 0, 0, 0
   end
-  meter.period, meter.limit, meter.head, meter.tail, meter.newest = period, limit, head, tail, newest
-  meter.first, meter.asked = head, {}
+  local meter = {
+    kind = 'l', index = index, charged = 0, moved = false, period = period, limit = limit, head = head, tail = tail,
+    newest = newest, first = head, asked = {}, oldest = 0, total = 0, stamp = now, available = 0,
+  }
   if of_period and tonumber(of_period) ~= period then
     -- All of them have gone, and what comes is numbered after them.
     meter.first, total, newest = tail + 1, 0, 0
@@ -50,7 +52,6 @@ function settle.l(meter, stored, _, period, limit, slack)
     end)
   end
   meter.oldest, meter.total = oldest, total
-  meter.stamp = now
   if head <= tail then
     if newest - now > slack then
       meter.moved = true
@@ -65,6 +66,7 @@ function settle.l(meter, stored, _, period, limit, slack)
     if granted == 0 and min <= limit then self.asked[#self.asked + 1] = used + min - limit end
     self.asked[#self.asked + 1] = used + granted - limit + 1
   end
+  return meter
 end
 
 -- The cost, and when it was charged.

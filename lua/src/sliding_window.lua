@@ -1,7 +1,7 @@
 -- Sliding window. Twin of `sliding_window.rs`, which explains it.
 -- Quota: 's', tick, ticks (a period), limit, slack (ticks).
 -- Text: s{period},{window},{previous},{current}.
-function settle.s(meter, stored, tick, ticks, limit, slack)
+function settle.s(stored, tick, ticks, limit, slack)
   local t = (now - now % tick) / tick
   local window, elapsed = (t - t % ticks) / ticks, t % ticks
   local period, of_window, previous, current = nil, 0, 0, 0
@@ -13,10 +13,10 @@ function settle.s(meter, stored, tick, ticks, limit, slack)
   else
     of_window, previous, current = 0, 0, 0
   end
-  meter[1], meter[2], meter[3] = of_window, previous, current
+  local found_previous, found_current, moved = previous, current, false
   if of_window > window then
     if of_window * ticks - t > slack then
-      meter.moved = true
+      moved = true
     else
       window, elapsed = of_window, 0
     end
@@ -25,10 +25,13 @@ function settle.s(meter, stored, tick, ticks, limit, slack)
   elseif of_window < window then
     previous, current = 0, 0
   end
-  meter.period, meter.window, meter.previous, meter.current = ticks * tick, window, previous, current
   -- Past 2^53 it is not exact, but then there is no room, which is all that matters.
   local room = limit * ticks - previous * (ticks - elapsed) - current * ticks
-  meter.available = room > 0 and (room - room % ticks) / ticks or 0
+  return {
+    of_window, found_previous, found_current, kind = 's', charged = 0, moved = moved,
+    available = room > 0 and (room - room % ticks) / ticks or 0,
+    period = ticks * tick, window = window, previous = previous, current = current,
+  }
 end
 
 -- The cost, and the window it was charged in.

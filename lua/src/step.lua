@@ -7,10 +7,8 @@ end
 local operation, quotas = ARGV[2], tonumber(ARGV[3])
 local arg = 4
 for i = 1, quotas do
-  local kind = ARGV[arg]
-  local meter = { kind = kind, index = i, charged = 0 }
-  settle[kind](meter, texts[i], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3]), tonumber(ARGV[arg + 4]))
-  meters[i] = meter
+  meters[i] = settle[ARGV[arg]](
+    texts[i], ARGV[arg + 1] + 0, ARGV[arg + 2] + 0, ARGV[arg + 3] + 0, ARGV[arg + 4] + 0, i)
   arg = arg + 5
 end
 

@@ -2,7 +2,7 @@
 -- Quota: 'b', tick, n (units that come back each tick), p (units a token), full (bucket, in units).
 -- `tat` is kept as at * n + rest with rest < n, since it may pass 2^53.
 -- Text: b{tick},{n},{at},{rest}; only {at} where tick and n are 1.
-function settle.b(meter, stored, tick, n, p, full)
+function settle.b(stored, tick, n, p, full)
   local t = (now - now % tick) / tick
   local at, rest = 0, 0
   if stored then
@@ -20,22 +20,21 @@ function settle.b(meter, stored, tick, n, p, full)
       end
     end
   end
-  meter[1], meter[2] = at, rest
-  local debt = 0
+  local found, found_rest, debt, moved = at, rest, 0, false
   if at >= t then
     -- Past 2^53 it is not exact, but then it is more than full, which is all that matters.
     debt = (at - t) * n + rest
     local over = at - t - 60000000 / tick
     if over >= 0 and over * n + rest > full then
-      debt = full
-      meter.moved = true
+      debt, moved = full, true
       at, rest = t + (debt - debt % n) / n, debt % n
     end
   end
-  meter.t, meter.tick, meter.n, meter.p = t, tick, n, p
-  meter.at, meter.rest, meter.debt = at, rest, debt
   local level = full - debt
-  meter.available = level > 0 and (level - level % p) / p or 0
+  return {
+    found, found_rest, kind = 'b', charged = 0, moved = moved, available = level > 0 and (level - level % p) / p or 0,
+    t = t, tick = tick, n = n, p = p, at = at, rest = rest, debt = debt,
+  }
 end
 
 -- The units of the cost, as `whole` ticks and a `part` of one.

@@ -131,6 +131,13 @@ impl<E: RedisExecutor> CounterBackend for RedisBackend<E> {
             if let Some(decision) = record::short_decision(quota, at, cost, &reply)? {
                 return Ok(decision);
             }
+        } else if let Some((script, quota)) = script::of_one(quotas) {
+            let args = record::one_args(quota, subject.at, cost)?;
+            let reply = self.run(script, subject, &args).await?;
+            if !record::declined(&reply) {
+                let (now, mut found) = record::read(quotas, &reply)?;
+                return Ok(apply(quotas, &mut found, now, Operation::Acquire(cost)).decision);
+            }
         }
         let reply = self.call(subject, Call::Acquire(&[cost])).await?;
         let (now, mut found) = record::read(quotas, &reply)?;

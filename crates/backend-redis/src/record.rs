@@ -18,8 +18,8 @@ use crate::Args;
 /// 2^53: the largest whole number of which a double is still sure.
 const MAX_LUA: u64 = MAX_EXACT * 2;
 
-/// The reply of `token_bucket_us` to a record of another shape.
-const OTHER_SHAPE: i64 = -(MAX_LUA as i64);
+/// The reply of a script for one quota that declines: the record has another shape.
+const DECLINED: i64 = -(MAX_LUA as i64);
 
 /// What a script does.
 #[derive(Clone, Copy, Debug)]
@@ -48,24 +48,13 @@ pub(crate) fn args(
     });
     args.push_number(quotas.len() as u64);
     for quota in quotas {
-        let (kind, numbers) = match quota.algorithm() {
-            Algorithm::TokenBucket => (
-                "b",
-                [
-                    quota.tick_micros(),
-                    quota.units_per_tick(),
-                    quota.units_per_token(),
-                    quota.units_when_full(),
-                ],
-            ),
-            Algorithm::SlidingWindow => ("s", window(quota)),
-            Algorithm::FixedWindow => ("f", window(quota)),
-            _ => ("l", window(quota)),
-        };
-        args.push(kind);
-        for number in numbers {
-            args.push_number(number);
-        }
+        args.push(match quota.algorithm() {
+            Algorithm::TokenBucket => "b",
+            Algorithm::SlidingWindow => "s",
+            Algorithm::FixedWindow => "f",
+            _ => "l",
+        });
+        push_quota(&mut args, quota);
     }
     match call {
         Call::Acquire(costs) => costs.iter().for_each(|cost| push_cost(&mut args, *cost)),
@@ -77,13 +66,44 @@ pub(crate) fn args(
     Ok(args)
 }
 
-fn window(quota: &Quota) -> [u64; 4] {
-    [
-        quota.tick_micros(),
-        quota.period_ticks(),
-        quota.limit(),
-        quota.slack_ticks(),
-    ]
+/// The arguments of a script for one charge on one quota.
+pub(crate) fn one_args(
+    quota: &Quota,
+    at: Option<Timestamp>,
+    cost: Cost,
+) -> Result<Args, BackendError> {
+    let mut args = Args::with_capacity(7);
+    push_quota(&mut args, quota);
+    push_cost(&mut args, cost);
+    if let Some(at) = at {
+        args.push_number(moment(at)?);
+    }
+    Ok(args)
+}
+
+/// Whether a script for one charge left it to the one for all.
+pub(crate) fn declined(reply: &[i64]) -> bool {
+    matches!(reply, [DECLINED])
+}
+
+fn push_quota(args: &mut Args, quota: &Quota) {
+    let numbers = match quota.algorithm() {
+        Algorithm::TokenBucket => [
+            quota.tick_micros(),
+            quota.units_per_tick(),
+            quota.units_per_token(),
+            quota.units_when_full(),
+        ],
+        _ => [
+            quota.tick_micros(),
+            quota.period_ticks(),
+            quota.limit(),
+            quota.slack_ticks(),
+        ],
+    };
+    for number in numbers {
+        args.push_number(number);
+    }
 }
 
 /// More than any quota has is all the same.
@@ -211,7 +231,7 @@ fn units(quota: &Quota, cost: u64) -> u64 {
     cost.min(quota.capacity() + 1) * quota.units_per_token()
 }
 
-/// Reads the reply of `token_bucket_us`; `None` if the record has another shape.
+/// Reads the reply of `token_bucket_us`; `None` if it declined.
 pub(crate) fn short_decision(
     quota: &Quota,
     at: Timestamp,
@@ -221,7 +241,7 @@ pub(crate) fn short_decision(
     let &[room] = reply else {
         return Err(malformed());
     };
-    if room == OTHER_SHAPE {
+    if room == DECLINED {
         return Ok(None);
     }
     let allowed = room >= 0;

@@ -7,7 +7,7 @@ use tollgate_core::{Algorithm, Quota};
 use crate::Script;
 
 /// How many there are.
-pub(crate) const SCRIPTS: usize = 8;
+pub(crate) const SCRIPTS: usize = 9;
 
 macro_rules! scripts {
     ($($index:literal $name:ident $text:literal),*) => {$(
@@ -25,29 +25,35 @@ scripts! {
     1 TOKEN_BUCKET "token_bucket",
     2 SLIDING_WINDOW "sliding_window",
     3 FIXED_WINDOW "fixed_window",
-    4 POLICY "policy",
-    5 POLICY_WITH_LOG "policy_with_log",
-    6 RESET "reset",
-    7 PING "ping"
+    4 SLIDING_LOG "sliding_log",
+    5 POLICY "policy",
+    6 POLICY_WITH_LOG "policy_with_log",
+    7 RESET "reset",
+    8 PING "ping"
 }
 
 /// The script that runs any operation on a policy of these quotas.
 pub(crate) fn of(quotas: &[Quota]) -> &'static Script {
-    match quotas {
-        [quota] => match quota.algorithm() {
-            Algorithm::TokenBucket => &TOKEN_BUCKET,
-            Algorithm::SlidingWindow => &SLIDING_WINDOW,
-            Algorithm::FixedWindow => &FIXED_WINDOW,
-            _ => &POLICY_WITH_LOG,
-        },
-        _ if quotas
-            .iter()
-            .any(|quota| quota.algorithm() == Algorithm::SlidingLog) =>
-        {
-            &POLICY_WITH_LOG
-        }
-        _ => &POLICY,
+    let log = |quota: &Quota| quota.algorithm() == Algorithm::SlidingLog;
+    if quotas.iter().any(log) {
+        &POLICY_WITH_LOG
+    } else {
+        &POLICY
     }
+}
+
+/// The script that makes one charge on a single quota. It may decline.
+pub(crate) fn of_one(quotas: &[Quota]) -> Option<(&'static Script, &Quota)> {
+    let [quota] = quotas else { return None };
+    let script: &'static Script = match quota.algorithm() {
+        // Its record is the short one, which only its own script and the one for all know.
+        Algorithm::TokenBucket if in_micros(quotas).is_some() => return None,
+        Algorithm::TokenBucket => &TOKEN_BUCKET,
+        Algorithm::SlidingWindow => &SLIDING_WINDOW,
+        Algorithm::FixedWindow => &FIXED_WINDOW,
+        _ => &SLIDING_LOG,
+    };
+    Some((script, quota))
 }
 
 /// Whether a charge of a fixed cost takes the short way: one token bucket whose whole record is a
