@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use tollgate_core::{Cost, CostError, CounterBackend, Decision, Key, Policy};
 use tracing::Instrument;
 
+use crate::tiered::Recall;
 use crate::{Error, RateLimit};
 
 type Answer = Result<Decision, Error>;
@@ -123,17 +124,20 @@ fn start(acquire: Acquire<'_>) -> Result<Running<'_>, Answer> {
         key: &key,
         at,
     };
-    if let Some(decision) = stack.recall(subject, cost) {
-        limit.made(&decision);
-        return Err(Ok(decision));
-    }
+    let asked = match stack.recall(subject, cost) {
+        Recall::Ask(asked) => asked,
+        Recall::Refused(decision) => {
+            limit.made(&decision);
+            return Err(Ok(decision));
+        }
+    };
     let asking = async move {
         let subject = tollgate_core::Subject {
             policy: limit.policy(),
             key: &key,
             at,
         };
-        let decision = stack.ask(subject, cost).await?;
+        let decision = stack.ask(subject, cost, asked).await?;
         limit.made(&decision);
         Ok(decision)
     };

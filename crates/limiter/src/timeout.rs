@@ -1,12 +1,13 @@
 //! The wrapper that bounds how long a caller waits.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use metrics::Histogram;
+use tokio::time::Sleep;
 use tollgate_core::{BackendError, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject};
 
 use crate::time::{FOREVER, Instant};
@@ -66,58 +67,99 @@ impl<B> Timeout<B> {
     pub fn into_inner(self) -> B {
         self.inner
     }
+}
 
-    async fn bound<T>(
-        &self,
-        call: impl Future<Output = Result<T, BackendError>> + Send,
-    ) -> Result<T, BackendError> {
-        let mut call = pin!(call);
-        // Whoever can answer at once does so here, before a timer is made for nothing.
-        if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
-            return answer;
+impl<B> Timeout<B> {
+    const fn bound<F>(&self, call: F) -> Bounded<'_, F> {
+        Bounded {
+            call,
+            limit: self.limit,
+            waited: self.waited.as_ref(),
+            waiting: None,
         }
-        let start = Instant::now();
-        let answer = tokio::time::timeout_at(start + self.limit.min(FOREVER), call).await;
-        if let Some(waited) = &self.waited {
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A call with an end. Written by hand, like that of the breaker, because a future that awaits
+    /// another holds it twice, and a stack of them grows past what is cheap to allocate.
+    struct Bounded<'a, F> {
+        #[pin]
+        call: F,
+        limit: Duration,
+        waited: Option<&'a Histogram>,
+        // Made when the call has to wait, and not before: who answers at once needs no timer.
+        waiting: Option<(Instant, Pin<Box<Sleep>>)>,
+    }
+}
+
+impl<T, F: Future<Output = Result<T, BackendError>>> Future for Bounded<'_, F> {
+    type Output = Result<T, BackendError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut answer = this.call.poll(cx);
+        let limit = *this.limit;
+        if answer.is_pending() {
+            let (_, end) = this.waiting.get_or_insert_with(|| {
+                let start = Instant::now();
+                let end = tokio::time::sleep_until(start + limit.min(FOREVER));
+                (start, Box::pin(end))
+            });
+            answer = end.as_mut().poll(cx).map(|()| {
+                let message = format!("no answer within {limit:?}");
+                Err(BackendError::new(ErrorKind::Timeout, message))
+            });
+        }
+        if let (Poll::Ready(_), Some((start, _)), Some(waited)) =
+            (&answer, &this.waiting, this.waited)
+        {
             waited.record(start.elapsed());
         }
-        answer.unwrap_or_else(|_| {
-            Err(BackendError::new(
-                ErrorKind::Timeout,
-                format!("no answer within {:?}", self.limit),
-            ))
-        })
+        answer
     }
 }
 
 #[deny(clippy::missing_trait_methods)]
 impl<B: CounterBackend> CounterBackend for Timeout<B> {
-    async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
-        self.bound(self.inner.acquire(subject, cost)).await
+    fn acquire(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> impl Future<Output = Result<Decision, BackendError>> + Send {
+        self.bound(self.inner.acquire(subject, cost))
     }
 
-    async fn acquire_batch(
+    fn acquire_batch(
         &self,
         subject: Subject<'_>,
         costs: &[Cost],
-    ) -> Result<Vec<Decision>, BackendError> {
-        self.bound(self.inner.acquire_batch(subject, costs)).await
+    ) -> impl Future<Output = Result<Vec<Decision>, BackendError>> + Send {
+        self.bound(self.inner.acquire_batch(subject, costs))
     }
 
-    async fn peek(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
-        self.bound(self.inner.peek(subject, cost)).await
+    fn peek(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> impl Future<Output = Result<Decision, BackendError>> + Send {
+        self.bound(self.inner.peek(subject, cost))
     }
 
-    async fn refund(&self, subject: Subject<'_>, refund: Refund) -> Result<Decision, BackendError> {
-        self.bound(self.inner.refund(subject, refund)).await
+    fn refund(
+        &self,
+        subject: Subject<'_>,
+        refund: Refund,
+    ) -> impl Future<Output = Result<Decision, BackendError>> + Send {
+        self.bound(self.inner.refund(subject, refund))
     }
 
-    async fn reset(&self, subject: Subject<'_>) -> Result<(), BackendError> {
-        self.bound(self.inner.reset(subject)).await
+    fn reset(&self, subject: Subject<'_>) -> impl Future<Output = Result<(), BackendError>> + Send {
+        self.bound(self.inner.reset(subject))
     }
 
-    async fn ping(&self) -> Result<(), BackendError> {
-        self.bound(self.inner.ping()).await
+    fn ping(&self) -> impl Future<Output = Result<(), BackendError>> + Send {
+        self.bound(self.inner.ping())
     }
 
     fn warnings(&self) -> Vec<String> {

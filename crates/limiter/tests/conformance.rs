@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use tollgate::{
-    Breaker, CasBackend, CircuitBreaker, FailurePolicy, Fallback, Limiter, SharedBackend, Tiered,
-    Timeout,
+    Breaker, CasBackend, CircuitBreaker, FailurePolicy, Fallback, SharedBackend, Tiered, Timeout,
 };
 use tollgate_testkit::conformance::Options;
 use tollgate_testkit::{MapStore, conformance};

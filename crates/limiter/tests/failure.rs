@@ -391,13 +391,13 @@ fn b89_metrics_are_labelled_by_configuration_only() {
 
             store.set(Mode::Fails(ErrorKind::OutOfMemory));
             for i in 0..5 {
-                limit.acquire(&format!("someone {i}")).await.unwrap();
+                limit.acquire(format!("someone {i}")).await.unwrap();
             }
             assert_eq!(value("tollgate_enforcing"), Some(0.0));
             assert_eq!(value("tollgate_breaker_state"), Some(2.0));
             let before = recorded.series();
             for i in 0..10_000 {
-                limit.acquire(&format!("someone else {i}")).await.unwrap();
+                limit.acquire(format!("someone else {i}")).await.unwrap();
             }
             let after = recorded.series();
             // One for the first use of "the breaker is open".

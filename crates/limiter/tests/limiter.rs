@@ -353,7 +353,7 @@ async fn memory_is_bounded_by_url_and_builder() {
         let limit = limiter.policy("p", day).unwrap();
         let mut admitted = 0;
         for i in 0..1_000 {
-            admitted += u32::from(limit.acquire(&format!("k{i}")).await.unwrap().allowed());
+            admitted += u32::from(limit.acquire(format!("k{i}")).await.unwrap().allowed());
         }
         // Ten records of their own, and one that all others share.
         assert!((10..=12).contains(&admitted), "{admitted}");

@@ -5,11 +5,13 @@ mod config;
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use tollgate_core::{BackendError, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject};
 
-use cell::{Cell, Outcome};
+use cell::{Cell, Outcome, Ticket};
 pub use config::{Breaker, BreakerState};
 
 /// Stops asking the backend inside once it keeps failing, and asks again, one call at a time, after
@@ -76,23 +78,50 @@ impl<B> CircuitBreaker<B> {
     pub fn into_inner(self) -> B {
         self.inner
     }
+}
 
-    async fn guard<T>(
-        &self,
-        call: impl Future<Output = Result<T, BackendError>> + Send,
-    ) -> Result<T, BackendError> {
-        let Some(ticket) = self.cell.admit() else {
-            return Err(BackendError::new(
+impl<B> CircuitBreaker<B> {
+    const fn guard<F>(&self, call: F) -> Guarded<'_, F> {
+        Guarded {
+            call,
+            cell: &self.cell,
+            ticket: None,
+        }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A call that needs leave, which it asks for when it is first polled.
+    struct Guarded<'a, F> {
+        #[pin]
+        call: F,
+        cell: &'a Cell,
+        ticket: Option<Ticket<'a>>,
+    }
+}
+
+impl<T, F: Future<Output = Result<T, BackendError>>> Future for Guarded<'_, F> {
+    type Output = Result<T, BackendError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if this.ticket.is_none() {
+            *this.ticket = this.cell.admit();
+        }
+        if this.ticket.is_none() {
+            return Poll::Ready(Err(BackendError::new(
                 ErrorKind::CircuitOpen,
                 "the store kept failing and is not asked for a while",
-            ));
-        };
-        let answer = call.await;
-        ticket.done(match &answer {
-            Err(error) if is_failure(error.kind()) => Outcome::Failure,
-            _ => Outcome::Success,
-        });
-        answer
+            )));
+        }
+        let answer = ready!(this.call.poll(cx));
+        if let Some(ticket) = this.ticket.take() {
+            ticket.done(match &answer {
+                Err(error) if is_failure(error.kind()) => Outcome::Failure,
+                _ => Outcome::Success,
+            });
+        }
+        Poll::Ready(answer)
     }
 }
 
@@ -103,32 +132,44 @@ const fn is_failure(kind: ErrorKind) -> bool {
 
 #[deny(clippy::missing_trait_methods)]
 impl<B: CounterBackend> CounterBackend for CircuitBreaker<B> {
-    async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
-        self.guard(self.inner.acquire(subject, cost)).await
+    fn acquire(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> impl Future<Output = Result<Decision, BackendError>> + Send {
+        self.guard(self.inner.acquire(subject, cost))
     }
 
-    async fn acquire_batch(
+    fn acquire_batch(
         &self,
         subject: Subject<'_>,
         costs: &[Cost],
-    ) -> Result<Vec<Decision>, BackendError> {
-        self.guard(self.inner.acquire_batch(subject, costs)).await
+    ) -> impl Future<Output = Result<Vec<Decision>, BackendError>> + Send {
+        self.guard(self.inner.acquire_batch(subject, costs))
     }
 
-    async fn peek(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
-        self.guard(self.inner.peek(subject, cost)).await
+    fn peek(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> impl Future<Output = Result<Decision, BackendError>> + Send {
+        self.guard(self.inner.peek(subject, cost))
     }
 
-    async fn refund(&self, subject: Subject<'_>, refund: Refund) -> Result<Decision, BackendError> {
-        self.guard(self.inner.refund(subject, refund)).await
+    fn refund(
+        &self,
+        subject: Subject<'_>,
+        refund: Refund,
+    ) -> impl Future<Output = Result<Decision, BackendError>> + Send {
+        self.guard(self.inner.refund(subject, refund))
     }
 
-    async fn reset(&self, subject: Subject<'_>) -> Result<(), BackendError> {
-        self.guard(self.inner.reset(subject)).await
+    fn reset(&self, subject: Subject<'_>) -> impl Future<Output = Result<(), BackendError>> + Send {
+        self.guard(self.inner.reset(subject))
     }
 
-    async fn ping(&self) -> Result<(), BackendError> {
-        self.guard(self.inner.ping()).await
+    fn ping(&self) -> impl Future<Output = Result<(), BackendError>> + Send {
+        self.guard(self.inner.ping())
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -3,7 +3,10 @@
 mod rules;
 
 use std::fmt;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollgate_core::{BackendError, Cost, CounterBackend, Decision, Origin, Refund, Subject};
@@ -139,21 +142,6 @@ impl<B> Fallback<B> {
         answer
     }
 
-    /// The answer for one charge. Reports it.
-    async fn instead(
-        &self,
-        subject: Subject<'_>,
-        cost: Cost,
-        error: BackendError,
-    ) -> Result<Decision, BackendError> {
-        self.monitor.failed(&error, 1);
-        match self.rules.count(subject.policy.name(), &error, 1) {
-            FailurePolicy::Open => Ok(admitted(subject, cost)),
-            FailurePolicy::Closed => Ok(self.refused(subject)),
-            FailurePolicy::Local => self.local().acquire(subject, cost).await.map(locally),
-        }
-    }
-
     fn refused(&self, subject: Subject<'_>) -> Decision {
         Decision::unenforced(
             Origin::FailClosed,
@@ -162,6 +150,33 @@ impl<B> Fallback<B> {
             Some(self.retry_after),
             subject.at.unwrap_or_else(wall_clock),
         )
+    }
+}
+
+impl<B> Fallback<B> {
+    /// The answer for one charge. Reports it.
+    #[cold]
+    fn instead(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+        error: &BackendError,
+    ) -> Result<Decision, BackendError> {
+        self.monitor.failed(error, 1);
+        match self.rules.count(subject.policy.name(), error, 1) {
+            FailurePolicy::Open => Ok(admitted(subject, cost)),
+            FailurePolicy::Closed => Ok(self.refused(subject)),
+            FailurePolicy::Local => at_once(self.local().acquire(subject, cost)).map(locally),
+        }
+    }
+}
+
+/// The answer of the memory backend, whose futures are ready at once: no need to keep room for one
+/// in every call to the store.
+fn at_once<T>(call: impl Future<Output = T>) -> T {
+    match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => unreachable!("the memory backend never waits"),
     }
 }
 
@@ -193,7 +208,7 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
                 self.monitor.answered();
                 Ok(decision)
             }
-            Err(error) => self.instead(subject, cost, error).await,
+            Err(error) => self.instead(subject, cost, &error),
         }
     }
 
@@ -210,10 +225,7 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
         match self.rules.count(subject.policy.name(), &error, decisions) {
             FailurePolicy::Open => Ok(costs.iter().map(|cost| admitted(subject, *cost)).collect()),
             FailurePolicy::Closed => Ok(costs.iter().map(|_| self.refused(subject)).collect()),
-            FailurePolicy::Local => self
-                .local()
-                .acquire_batch(subject, costs)
-                .await
+            FailurePolicy::Local => at_once(self.local().acquire_batch(subject, costs))
                 .map(|answers| answers.into_iter().map(locally).collect()),
         }
     }
@@ -225,7 +237,7 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
         match self.rules.get(subject.policy.name()) {
             FailurePolicy::Open => Ok(waved_through(subject, 0)),
             FailurePolicy::Closed => Ok(self.refused(subject)),
-            FailurePolicy::Local => self.local().peek(subject, cost).await.map(locally),
+            FailurePolicy::Local => at_once(self.local().peek(subject, cost)).map(locally),
         }
     }
 
@@ -235,7 +247,7 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
 
     async fn reset(&self, subject: Subject<'_>) -> Result<(), BackendError> {
         if let Some(local) = self.local.get() {
-            local.reset(subject).await?;
+            at_once(local.reset(subject))?;
         }
         self.heard(self.inner.reset(subject).await, 0)
     }

@@ -7,6 +7,7 @@ use std::fmt;
 
 use tollgate_core::{BackendError, Cost, CounterBackend, Decision, Origin, Refund, Subject};
 
+pub(crate) use table::{Asked, Recall};
 use table::{Moment, Table};
 
 /// Remembers refusals of the backend inside until the moment something fits again.
@@ -83,36 +84,41 @@ impl<B> Tiered<B> {
         self.inner
     }
 
-    /// The refusal that is remembered for this cost or a smaller one.
-    pub(crate) fn recall(&self, subject: Subject<'_>, cost: Cost) -> Option<Decision> {
-        if self.table.is_empty() {
-            return None;
-        }
+    /// What is remembered of this cost or a smaller one.
+    pub(crate) fn recall(&self, subject: Subject<'_>, cost: Cost) -> Recall {
         self.table
-            .find(subject, cost.min(), |refused| cost.min() >= refused)
+            .recall(subject, cost.min(), |refused| cost.min() >= refused)
     }
 
     /// Like [`recall`](Self::recall), but only for the very cost that was refused, whose wait is the
     /// true one.
-    fn recall_exactly(&self, subject: Subject<'_>, cost: Cost) -> Option<Decision> {
-        if self.table.is_empty() {
-            return None;
-        }
+    fn recall_exactly(&self, subject: Subject<'_>, cost: Cost) -> Recall {
         self.table
-            .find(subject, cost.min(), |refused| cost.min() == refused)
+            .recall(subject, cost.min(), |refused| cost.min() == refused)
     }
 
-    /// What came of asking inside. `asked` is the table's version when the call began.
-    fn learn(&self, subject: Subject<'_>, cost: Cost, asked: u64, decision: &Decision) {
+    /// What came of asking inside.
+    fn learned(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+        asked: Asked,
+        answer: Result<Decision, BackendError>,
+    ) -> Result<Decision, BackendError> {
+        if let Ok(decision) = &answer {
+            self.learn(subject, cost, asked, decision);
+        }
+        answer
+    }
+
+    fn learn(&self, subject: Subject<'_>, cost: Cost, asked: Asked, decision: &Decision) {
         if decision.origin() != Origin::Shared {
             return;
         }
-        if decision.allowed() {
-            if decision.granted() > 0 && !self.table.is_empty() {
-                self.table.remove(subject);
-            }
-        } else {
+        if !decision.allowed() {
             self.table.remember(subject, cost.min(), asked, decision);
+        } else if asked.refused_more && decision.granted() > 0 {
+            self.table.remove(subject);
         }
     }
 }
@@ -123,11 +129,10 @@ impl<B: CounterBackend> Tiered<B> {
         &self,
         subject: Subject<'_>,
         cost: Cost,
+        asked: Asked,
     ) -> Result<Decision, BackendError> {
-        let asked = self.table.version();
-        let decision = self.inner.acquire(subject, cost).await?;
-        self.learn(subject, cost, asked, &decision);
-        Ok(decision)
+        let answer = self.inner.acquire(subject, cost).await;
+        self.learned(subject, cost, asked, answer)
     }
 
     /// [`acquire`](CounterBackend::acquire) for a caller who will sleep for as long as it says, and
@@ -138,8 +143,8 @@ impl<B: CounterBackend> Tiered<B> {
         cost: Cost,
     ) -> Result<Decision, BackendError> {
         match self.recall_exactly(subject, cost) {
-            Some(decision) => Ok(decision),
-            None => self.ask(subject, cost).await,
+            Recall::Refused(decision) => Ok(decision),
+            Recall::Ask(asked) => self.ask(subject, cost, asked).await,
         }
     }
 }
@@ -158,8 +163,12 @@ impl Drop for Dropping<'_> {
 impl<B: CounterBackend> CounterBackend for Tiered<B> {
     async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
         match self.recall(subject, cost) {
-            Some(decision) => Ok(decision),
-            None => self.ask(subject, cost).await,
+            Recall::Refused(decision) => Ok(decision),
+            // As `ask` does, in place: a future inside a future takes its room twice.
+            Recall::Ask(asked) => {
+                let answer = self.inner.acquire(subject, cost).await;
+                self.learned(subject, cost, asked, answer)
+            }
         }
     }
 
@@ -168,15 +177,25 @@ impl<B: CounterBackend> CounterBackend for Tiered<B> {
         subject: Subject<'_>,
         costs: &[Cost],
     ) -> Result<Vec<Decision>, BackendError> {
-        if let Some(least) = costs.iter().min_by_key(|cost| cost.min())
-            && self.recall(subject, *least).is_some()
-        {
-            let all: Option<Vec<_>> = costs.iter().map(|c| self.recall(subject, *c)).collect();
-            if let Some(all) = all {
-                return Ok(all);
+        let mut refusals = Vec::new();
+        let mut asked = self.table.asking();
+        // The smallest first: if it is refused, all are.
+        if let Some(least) = costs.iter().min_by_key(|cost| cost.min()) {
+            match self.recall(subject, *least) {
+                Recall::Ask(now) => asked = now,
+                Recall::Refused(_) => {
+                    for cost in costs {
+                        match self.recall(subject, *cost) {
+                            Recall::Refused(decision) => refusals.push(decision),
+                            Recall::Ask(now) => asked = now,
+                        }
+                    }
+                    if refusals.len() == costs.len() {
+                        return Ok(refusals);
+                    }
+                }
             }
         }
-        let asked = self.table.version();
         let decisions = self.inner.acquire_batch(subject, costs).await?;
         for (cost, decision) in costs.iter().zip(&decisions) {
             self.learn(subject, *cost, asked, decision);
@@ -185,10 +204,10 @@ impl<B: CounterBackend> CounterBackend for Tiered<B> {
     }
 
     async fn peek(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
-        if let Some(decision) = self.recall(subject, cost) {
-            return Ok(decision);
-        }
-        let asked = self.table.version();
+        let asked = match self.recall(subject, cost) {
+            Recall::Refused(decision) => return Ok(decision),
+            Recall::Ask(asked) => asked,
+        };
         let decision = self.inner.peek(subject, cost).await?;
         self.learn(subject, cost, asked, &decision);
         Ok(decision)

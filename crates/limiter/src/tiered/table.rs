@@ -16,6 +16,26 @@ use crate::time::Instant;
 /// Entries a set.
 const WAYS: usize = 8;
 
+/// One in so many calls that found nothing tidies a set; a power of two.
+const TIDY_EVERY: usize = 8;
+
+/// What is known of a cost.
+pub(crate) enum Recall {
+    /// It is refused.
+    Refused(Decision),
+    /// Nothing, so the store must be asked.
+    Ask(Asked),
+}
+
+/// What must be known when the store's answer comes.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    /// The table's version when the call began.
+    version: u64,
+    /// Whether a larger cost is remembered as refused: an admitted charge makes its wait longer.
+    pub(super) refused_more: bool,
+}
+
 /// A moment in the process's own time, or in virtual time. The two are never compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
@@ -76,38 +96,46 @@ impl Table {
         self.len() == 0
     }
 
-    pub(super) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+    /// What a call remembers that is about to ask.
+    pub(super) fn asking(&self) -> Asked {
+        Asked {
+            version: self.version.load(Ordering::Acquire),
+            refused_more: false,
+        }
     }
 
     /// The answer to `cost`, if a refusal of this key is remembered whose cost `applies`.
-    pub(super) fn find(
+    pub(super) fn recall(
         &self,
         subject: Subject<'_>,
         cost: u64,
         applies: impl FnOnce(u64) -> bool,
-    ) -> Option<Decision> {
+    ) -> Recall {
+        // Mostly nobody is being refused, and this is all there is to it.
+        let mut asked = self.asking();
+        if self.is_empty() {
+            return Recall::Ask(asked);
+        }
         let hash = self.hash(subject);
-        let found = {
-            let mut set = self.set(hash)?.lock();
-            match set.position(hash) {
-                None => None,
-                Some(i) => {
-                    let now = self.now(subject);
-                    let entry = &set.entries[i];
-                    if !entry.holds(subject, now) {
-                        set.entries.swap_remove(i);
-                        self.len.fetch_sub(1, Ordering::Relaxed);
-                        return None;
-                    }
-                    applies(entry.cost()).then(|| entry.answer(subject, cost, now))
+        if let Some(set) = self.set(hash) {
+            let mut set = set.lock();
+            if let Some(i) = set.position(hash) {
+                let now = self.now(subject);
+                let entry = &set.entries[i];
+                if !entry.holds(subject, now) {
+                    set.entries.swap_remove(i);
+                    self.len.fetch_sub(1, Ordering::Relaxed);
+                } else if applies(entry.cost()) {
+                    return Recall::Refused(entry.answer(subject, cost, now));
+                } else {
+                    asked.refused_more = true;
                 }
             }
-        };
-        if found.is_none() {
+        }
+        if (hash as usize).is_multiple_of(TIDY_EVERY) {
             self.tidy(subject);
         }
-        found
+        Recall::Ask(asked)
     }
 
     /// Remembers a refusal, unless it is older than an invalidation of its set.
@@ -115,7 +143,7 @@ impl Table {
         &self,
         subject: Subject<'_>,
         cost: u64,
-        asked: u64,
+        asked: Asked,
         decision: &Decision,
     ) {
         let hash = self.hash(subject);
@@ -125,7 +153,7 @@ impl Table {
             return;
         };
         let mut set = set.lock();
-        if set.invalidated > asked {
+        if set.invalidated > asked.version {
             return;
         }
         if let Some(i) = set.position(hash) {
@@ -180,8 +208,9 @@ impl Table {
         }
     }
 
-    /// Drops what has ended in one set. Each call that found nothing does one, so that once a flood
-    /// is over the table runs empty, and calls pass it by again.
+    /// Drops what has ended in one set. Some of the calls that found nothing do one each, so that
+    /// once a flood is over the table runs empty, and calls pass it by again.
+    #[cold]
     fn tidy(&self, subject: Subject<'_>) {
         let cursor = self.cursor.fetch_add(1, Ordering::Relaxed);
         let Some(set) = self.sets.get(cursor % self.sets.len().max(1)) else {
@@ -210,7 +239,7 @@ impl Table {
     fn set(&self, hash: u128) -> Option<&Mutex<Set>> {
         let sets = self.sets.len() as u128;
         // The upper half, scaled: no division, and the lower half is left to tell entries apart.
-        self.sets.get(((hash >> 64) * sets >> 64) as usize)
+        self.sets.get((((hash >> 64) * sets) >> 64) as usize)
     }
 
     fn hash(&self, subject: Subject<'_>) -> u128 {
@@ -222,7 +251,7 @@ impl Table {
             hasher.write(subject.key.as_bytes());
             hasher.finish()
         });
-        u128::from(a) << 64 | u128::from(b)
+        (u128::from(a) << 64) | u128::from(b)
     }
 }
 
