@@ -1,7 +1,7 @@
 //! Sliding log: every admission is remembered until it is a period old.
 //!
 //! Admissions of the same microsecond are one entry. Entries are only read here; a charge is held
-//! in the meter until [`Meter::store`] writes it.
+//! in the meter until [`super::Meter::store`] writes it.
 
 use std::collections::VecDeque;
 
