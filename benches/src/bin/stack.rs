@@ -1,7 +1,7 @@
 //! What the wrappers cost over a bare backend, and what a remembered refusal costs; and `moka`
 //! beside the table that remembers.
 //!
-//! `--keys 1000 --calls 200000 --rounds 15`
+//! `--keys 1000 --calls 200000 --rounds 15 --only RateLimit`
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -73,6 +73,7 @@ fn main() {
     let bare = MemoryBackend::new();
     let erased = SharedBackend::new(MemoryBackend::new());
     let by_type = stack(MemoryBackend::new());
+    let quiet_stack = stack(MemoryBackend::new());
     let timeout = Timeout::new(MemoryBackend::new(), Duration::from_millis(50));
     let breaker = CircuitBreaker::new(MemoryBackend::new(), Breaker::default());
     let fallback = Fallback::new(MemoryBackend::new(), FailurePolicy::Open);
@@ -123,6 +124,7 @@ fn main() {
         row("Fallback(memory)", true, |key| {
             charge(&fallback, &wide, key)
         }),
+        row("whole stack", true, |key| charge(&quiet_stack, &wide, key)),
         row("whole stack, refusals remembered", true, |key| {
             charge(&by_type, &wide, key)
         }),
@@ -150,6 +152,9 @@ fn main() {
         }),
         row("moka, miss", false, |key| moka.get(&!hashed(key)).is_some()),
     ];
+    if let Some(only) = tollgate_benches::arg("only") {
+        rows.retain(|row| row.name.contains(&only));
+    }
     let mut taken: BTreeMap<usize, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for round in 0..=rounds {
         for (i, row) in rows.iter_mut().enumerate() {

@@ -15,7 +15,7 @@ use crate::hash::{Fingerprint, Fingerprinter};
 use crate::map::{Map, Shard};
 use crate::overflow::Overflow;
 use crate::rate::{Rate, Stored};
-use crate::record::{merge_newest, shrink, weight};
+use crate::record::{Kept, merge_newest, shrink, weight};
 use crate::room::{Place, Room};
 use crate::stats::Stats;
 use crate::sweeper::Sweeper;
@@ -86,7 +86,6 @@ impl MemoryBackend {
     }
 
     /// A backend with other settings.
-    #[must_use]
     pub fn builder() -> MemoryBackendBuilder {
         MemoryBackendBuilder::default()
     }
@@ -104,7 +103,7 @@ impl MemoryBackend {
     }
 
     /// Charges if every quota has room: [`CounterBackend::acquire`] without a future.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire<'k>(
         &self,
         policy: &Policy,
@@ -137,8 +136,8 @@ impl MemoryBackend {
     pub fn try_reset<'k>(&self, policy: &Policy, key: impl Into<Key<'k>>) {
         let print = self.prints.of(policy, &key.into());
         let mut shard = self.map.shard(print);
-        if let Some(record) = shard.records.remove(&print.as_u128()) {
-            self.room.release(Place::Map, weight(&record));
+        if let Some(record) = shard.records.remove(&print) {
+            self.room.release(Place::Map, record.weight());
         }
         let mut bucket = self.table.lock(print.hi);
         if let Some((position, _)) = bucket.find(print) {
@@ -168,7 +167,7 @@ impl MemoryBackend {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn call<C: Call>(
         &self,
         call: &C,
@@ -176,15 +175,34 @@ impl MemoryBackend {
         key: &Key<'_>,
         at: Option<Timestamp>,
     ) -> C::Answer {
+        // The answer is worked out where it is asked for: a caller who only looks at `allowed` does
+        // not pay for the divisions that the waits need.
+        match self.in_passing(call, policy, key, at) {
+            Ok((rate, now, outcome)) => call.answer(&rate, now, outcome),
+            Err((print, moment)) => self.elsewhere(call, policy, print, moment),
+        }
+    }
+
+    /// Decides for who has an entry in the table.
+    #[inline(never)]
+    fn in_passing<C: Call>(
+        &self,
+        call: &C,
+        policy: &Policy,
+        key: &Key<'_>,
+        at: Option<Timestamp>,
+    ) -> Result<(Rate, u64, C::Outcome), (Fingerprint, Moment)> {
         let print = self.prints.of(policy, key);
         let moment = self.time.moment(at);
-        if let Some(rate) = Rate::of(policy, moment.now) {
-            let decide = |stored| call.bucket(&rate, Some(stored), moment.now);
-            if let Some(outcome) = self.table.update(print, rate.n, decide) {
-                return call.answer(&rate, moment.now, outcome);
-            }
+        let now = moment.now;
+        let Some(rate) = Rate::of(policy, now) else {
+            return Err((print, moment));
+        };
+        let decide = |stored| call.bucket(&rate, Some(stored), now);
+        match self.table.update(print, rate.n, decide) {
+            Some(outcome) => Ok((rate, now, outcome)),
+            None => Err((print, moment)),
         }
-        self.elsewhere(call, policy, print, moment)
     }
 
     /// Decides for who has no entry in the table: yet, or because the policy is not for it.
@@ -217,6 +235,11 @@ impl MemoryBackend {
     }
 }
 
+/// How long, in microseconds, an idle entry is kept for its identity to come back to while there is
+/// room: one of a fast quota is idle most of the time, and finding it again is cheaper than adding
+/// it again.
+const KEEP_IDLE: u64 = 1_000_000;
+
 /// There is no room for a record.
 struct Full;
 
@@ -231,13 +254,16 @@ struct Claim<'a> {
 impl Claim<'_> {
     fn decide<C: Call>(&self, call: &C) -> Result<C::Answer, Full> {
         let mut shard = self.backend.map.shard(self.print);
-        if let Some(record) = shard.records.get_mut(&self.print.as_u128()) {
-            return Ok(self.in_map(call, record));
+        let Shard {
+            records, scratch, ..
+        } = &mut *shard;
+        if let Some(kept) = records.get_mut(&self.print) {
+            return Ok(kept.update(scratch, |record| self.in_map(call, record)));
         }
         // Nobody adds this identity to the table or the map while its shard is locked.
         let answer = match Rate::of(self.policy, self.moment.now) {
             Some(rate) => self.in_table(call, &rate),
-            None => self.into_map(call, &mut shard),
+            None => self.new_in_map(call, &mut shard),
         };
         drop(shard);
         self.backend.table.grow(self.backend.room.entries());
@@ -275,18 +301,18 @@ impl Claim<'_> {
             (Some((position, _)), Some(entry)) => bucket.set(position, entry),
             (Some(_), None) => {}
             (None, Some(entry)) => {
-                // An idle neighbour's slot costs no room.
-                let idle = || bucket.find_idle(now);
+                // The slot of a neighbour that was idle for a while costs no room. At the bound any
+                // that is idle will do.
                 let reuse = if self.moment.may_go_back {
                     None
                 } else {
-                    idle()
+                    bucket.find_idle(now.saturating_sub(KEEP_IDLE))
                 };
                 if let Some(position) = reuse {
                     bucket.set(position, entry);
                 } else if room.claim(Place::Table, 1) {
                     bucket.push(entry);
-                } else if let Some(position) = idle() {
+                } else if let Some(position) = bucket.find_idle(now) {
                     bucket.set(position, entry);
                 } else {
                     return Err(Full);
@@ -302,25 +328,24 @@ impl Claim<'_> {
         Ok(call.answer(rate, now, outcome))
     }
 
-    /// An identity whose record, if it has one, is in the table, and whose policy is not for it.
-    fn into_map<C: Call>(&self, call: &C, shard: &mut Shard) -> Result<C::Answer, Full> {
+    /// An identity whose record, if it has one, is still in the table, which its policy is not for.
+    fn new_in_map<C: Call>(&self, call: &C, shard: &mut Shard) -> Result<C::Answer, Full> {
         let (room, now) = (&self.backend.room, self.moment.now);
         if !self.moment.may_go_back {
             shard.keep_small(now, room);
         }
         let mut bucket = self.backend.table.lock(self.print.hi);
         let found = bucket.find(self.print);
-        let mut record: Record = found
-            .map(|(_, stored)| {
-                Some(State::TokenBucket {
-                    tick: 1,
-                    n: stored.n,
-                    tat: stored.tat.into(),
-                })
+        let record = &mut shard.scratch;
+        record.clear();
+        record.extend(found.map(|(_, stored)| {
+            Some(State::TokenBucket {
+                tick: 1,
+                n: stored.n,
+                tat: stored.tat.into(),
             })
-            .into_iter()
-            .collect();
-        let (answer, changed) = call.record(self.policy.quotas(), &mut record, now);
+        }));
+        let (answer, changed) = call.record(self.policy.quotas(), record, now);
         if !changed {
             return if found.is_none() && C::OWNS && room.is_full() {
                 Err(Full)
@@ -335,7 +360,7 @@ impl Claim<'_> {
         } else if !room.claim(Place::Map, 1) {
             return Err(Full);
         }
-        shard.records.insert(self.print.as_u128(), record);
+        shard.records.insert(self.print, Kept::new(record));
         Ok(answer)
     }
 }

@@ -51,7 +51,7 @@ impl Call for Acquire {
         ((bucket, granted), write)
     }
 
-    #[inline]
+    #[inline(always)]
     fn answer(&self, rate: &Rate, now: u64, (bucket, granted): Self::Outcome) -> Decision {
         bucket.answer(rate, now, self.0.min(), granted > 0, granted)
     }
@@ -111,7 +111,7 @@ impl Call for Peek {
         (rate.settle(stored, now), None)
     }
 
-    #[inline]
+    #[inline(always)]
     fn answer(&self, rate: &Rate, now: u64, bucket: Self::Outcome) -> Decision {
         bucket.answer(rate, now, self.0.min(), bucket.has(rate, self.0), 0)
     }

@@ -15,12 +15,20 @@ pub(crate) struct MonotonicClock {
     counter: quanta::Clock,
     started: u64,
     epoch: u64,
+    /// Microseconds a count, times 2^64.
+    scale: u64,
 }
+
+/// Counts to learn the scale from: as many as keep every bit that the counter's own scale has.
+const COUNTS: u32 = 40;
 
 impl MonotonicClock {
     pub(crate) fn new() -> Self {
         let counter = quanta::Clock::new();
+        let nanos = u128::from(counter.delta_as_nanos(0, 1 << COUNTS));
+        let scale = (nanos << (64 - COUNTS)) / 1_000;
         Self {
+            scale: u64::try_from(scale).expect("a counter counts faster than a megahertz"),
             started: counter.raw(),
             epoch: SystemClock.now().as_micros(),
             counter,
@@ -29,10 +37,10 @@ impl MonotonicClock {
 
     #[inline]
     fn micros(&self) -> u64 {
-        let nanos = self
-            .counter
-            .delta_as_nanos(self.started, self.counter.raw());
-        self.epoch + nanos / 1_000
+        // On another processor the counter may be behind a little.
+        let counts = self.counter.raw().saturating_sub(self.started);
+        let micros = (u128::from(counts) * u128::from(self.scale)) >> 64;
+        self.epoch + micros as u64
     }
 }
 
@@ -94,6 +102,15 @@ mod tests {
         let wall = SystemClock.now().as_micros();
         let mut last = clock.micros();
         assert!(last.abs_diff(wall) < 1_000_000, "{last} is not near {wall}");
+        let nanos = |counts| clock.counter.delta_as_nanos(0, counts);
+        for counts in [1 << 20, 1 << 40, 1 << 60] {
+            let micros = (u128::from(counts) * u128::from(clock.scale)) >> 64;
+            let exact = u128::from(nanos(counts) / 1_000);
+            assert!(
+                micros.abs_diff(exact) <= 1 + (exact >> 30),
+                "{micros} {exact}"
+            );
+        }
         for _ in 0..100_000 {
             let now = clock.micros();
             assert!(now >= last);

@@ -8,23 +8,29 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use parking_lot::{Mutex, MutexGuard};
-use tollgate_core::record::{self, Record};
+use tollgate_core::record::Record;
 
 use crate::hash::{Fingerprint, SPARE_BITS};
-use crate::record::{forget_old, weight};
+use crate::record::Kept;
 use crate::room::{Padded, Place, Room};
 
-/// Keys are hashes already.
-#[derive(Default)]
-pub(crate) struct HalfOfIt(u64);
+/// How many idle records one call removes from a shard. The next ones go on.
+const REMOVE: usize = 64;
 
-impl Hasher for HalfOfIt {
-    fn write_u128(&mut self, print: u128) {
-        self.0 = (print >> 64) as u64;
+/// A shard is never cleaned below so many records.
+const FEW: usize = 32;
+
+/// The keys are hashes already.
+#[derive(Default)]
+pub(crate) struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 
     fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are u128");
+        unreachable!("a fingerprint is hashed as one number");
     }
 
     fn finish(&self) -> u64 {
@@ -35,42 +41,54 @@ impl Hasher for HalfOfIt {
 /// A part of the map.
 #[derive(Default)]
 pub(crate) struct Shard {
-    pub(crate) records: HashMap<u128, Record, BuildHasherDefault<HalfOfIt>>,
+    pub(crate) records: HashMap<Fingerprint, Kept, BuildHasherDefault<AsItIs>>,
+    /// For [`Kept::update`], so that it need not allocate.
+    pub(crate) scratch: Record,
     /// How many records there may be before the idle ones are looked for.
     sweep_at: usize,
 }
 
+/// What a look through a shard came to.
+pub(crate) struct Swept {
+    /// What it removed weighed so much.
+    pub(crate) weight: u64,
+    /// When the next record will be idle.
+    pub(crate) next_idle: u64,
+}
+
 impl Shard {
-    /// Removes idle records if there are as many as twice those that were left the last time: so a
-    /// record is looked at a bounded number of times, and the map keeps within twice what is live.
+    /// Removes idle records if there are twice as many records as were in use the last time: so a
+    /// record is looked at a bounded number of times, and a shard keeps within twice what is in
+    /// use.
     pub(crate) fn keep_small(&mut self, now: u64, room: &Room) {
-        if self.records.len() >= self.sweep_at.max(32) {
-            self.sweep(now, room);
+        if self.records.len() < self.sweep_at.max(FEW) {
+            return;
+        }
+        let before = self.records.len();
+        self.sweep(now, room);
+        if before - self.records.len() < REMOVE {
             self.sweep_at = 2 * self.records.len();
         }
     }
 
-    /// Removes idle records, and what is idle in the others. Tells how much that weighed, and when
-    /// the next record will be idle.
-    pub(crate) fn sweep(&mut self, now: u64, room: &Room) -> (u64, u64) {
-        let (mut removed, mut next_idle) = (0, u64::MAX);
-        self.records.retain(|_, record| {
-            let idle_at = record::expires_at(record);
-            if idle_at <= now {
-                removed += weight(record);
-                return false;
+    /// Removes some idle records, and what is idle in the others.
+    pub(crate) fn sweep(&mut self, now: u64, room: &Room) -> Swept {
+        let (mut weight, mut next_idle) = (0, u64::MAX);
+        let idle = self.records.extract_if(|_, record| {
+            let idle_at = record.idle_at();
+            if idle_at > now {
+                next_idle = next_idle.min(idle_at);
+                weight += record.forget_old(now);
             }
-            next_idle = next_idle.min(idle_at);
-            let before = weight(record);
-            forget_old(record, now);
-            removed += before - weight(record);
-            true
+            idle_at <= now
         });
-        room.release(Place::Map, removed);
-        if self.records.len() < self.records.capacity() / 4 {
+        let removed: u64 = idle.take(REMOVE).map(|(_, record)| record.weight()).sum();
+        weight += removed;
+        room.release(Place::Map, weight);
+        if self.records.len() < self.records.capacity() / 8 {
             self.records.shrink_to(2 * self.records.len());
         }
-        (removed, next_idle)
+        Swept { weight, next_idle }
     }
 }
 
@@ -102,9 +120,7 @@ impl Map {
         let live = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
             let records = shard.records.values();
-            records
-                .filter(|record| record::expires_at(record) > now)
-                .count()
+            records.filter(|record| record.idle_at() > now).count()
         };
         self.shards().map(live).sum::<usize>() as u64
     }

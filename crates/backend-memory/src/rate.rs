@@ -156,7 +156,7 @@ impl Bucket {
     }
 
     /// The answer to a request for `cost`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn answer(
         &self,
         rate: &Rate,

@@ -7,7 +7,7 @@ use crate::map::Map;
 use crate::room::{Padded, Place, Room};
 use crate::table::Table;
 
-/// What one call looks at: so many buckets, or four times as many records of the map. It takes some
+/// What one call looks at: so many buckets, or twice as many records of the map. It takes some
 /// tens of microseconds.
 const LOOK_AT: u64 = 2_048;
 /// What one call removes; the next ones find that room.
@@ -62,9 +62,9 @@ impl Sweeper {
                 (swept.removed, swept.next_idle, 1 + swept.removed)
             } else if let Some(shard) = map.shards().nth((round.next - buckets) as usize) {
                 let mut shard = shard.lock();
-                let cost = 1 + shard.records.len() as u64 / 4;
-                let (gone, next_idle) = shard.sweep(now, room);
-                (gone, next_idle, cost)
+                let cost = 1 + shard.records.len() as u64 / 2;
+                let swept = shard.sweep(now, room);
+                (swept.weight, swept.next_idle, cost)
             } else {
                 (0, u64::MAX, 0)
             };

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::memory::{Memory, NODE};
+use super::memory::{BUCKET, Memory, NODE};
 use super::word::Word;
 use crate::hash::{Fingerprint, SPARE_BITS};
 use crate::rate::Stored;
@@ -77,7 +77,7 @@ fn write<W: Word>(slot: Slot<'_, W>, entry: Option<Entry>) {
 /// A bucket as it was when its head was read.
 pub(super) struct View<'a, W> {
     memory: &'a Memory<W>,
-    words: &'a [W],
+    words: &'a [W; BUCKET],
     head: u64,
 }
 
@@ -104,20 +104,26 @@ impl<'a, W: Word> View<'a, W> {
     /// The slot of an identity. If there is none, it may be that it is just being moved.
     #[inline(always)]
     pub(super) fn find(&self, print: Fingerprint) -> Option<Slot<'a, W>> {
-        for i in 0..IN_BUCKET {
-            let slot = slot(self.words, i);
-            if is(slot, print) {
-                return Some(slot);
-            }
+        // Without a branch for each slot: which one it is cannot be predicted. (Should two share
+        // half a hash, the second is found by who holds the lock.)
+        let mut found = IN_BUCKET;
+        for i in (0..IN_BUCKET).rev() {
+            let same = slot(self.words, i)[HI].load(Relaxed) == print.hi;
+            found = if same { i } else { found };
+        }
+        if found < IN_BUCKET && is(slot(self.words, found), print) {
+            return Some(slot(self.words, found));
         }
         if self.head >> NEXT_SHIFT == 0 {
             return None;
         }
-        self.find_in_nodes(print)
+        let view = Self { ..*self };
+        view.find_in_nodes(print)
     }
 
+    /// By value, so that what the caller has stays in registers.
     #[inline(never)]
-    fn find_in_nodes(&self, print: Fingerprint) -> Option<Slot<'a, W>> {
+    fn find_in_nodes(self, print: Fingerprint) -> Option<Slot<'a, W>> {
         let mut node = self.head >> NEXT_SHIFT;
         while node != 0 {
             let words = self.memory.nodes.get(node);
@@ -220,7 +226,7 @@ fn after(head: u64) -> u64 {
 /// A bucket that nobody else changes.
 pub(crate) struct Locked<'a, W: Word> {
     memory: &'a Memory<W>,
-    words: &'a [W],
+    words: &'a [W; BUCKET],
     /// As it will be, but for the version.
     head: u64,
 }

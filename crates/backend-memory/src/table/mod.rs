@@ -7,7 +7,7 @@
 
 mod bucket;
 #[cfg(test)]
-mod loom;
+mod interleavings;
 mod memory;
 #[cfg(test)]
 mod tests;
@@ -217,7 +217,8 @@ pub(crate) struct Swept {
 /// last power of two hold what those that many places before them gave up.
 #[inline(always)]
 fn home(hash: u64, buckets: u64) -> u64 {
-    let half = 1 << buckets.ilog2();
+    // There is always one.
+    let half = 1 << (buckets | 1).ilog2();
     let index = hash & (2 * half - 1);
     if index < buckets {
         index
