@@ -393,6 +393,14 @@ impl CounterBackend for MemoryBackend {
         Ok(self.call(&Acquire(cost), subject.policy, subject.key, subject.at))
     }
 
+    fn acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        Some(Ok(self.call(&Acquire(cost), subject.policy, subject.key, subject.at)))
+    }
+
     async fn acquire_batch(
         &self,
         subject: Subject<'_>,

@@ -67,6 +67,17 @@ pub trait CounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
         cost: Cost,
     ) -> impl Future<Output = Result<Decision, BackendError>> + Send;
 
+    /// [`acquire`](Self::acquire) by a backend that never waits: one in this process answers at once,
+    /// and its callers are spared a future. `None`, by default: nothing was done; ask the future.
+    fn acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        let _ = (subject, cost);
+        None
+    }
+
     /// As many single charges in this order at one moment, in one atomic step. The answers are in
     /// the same order; none for no costs.
     fn acquire_batch(

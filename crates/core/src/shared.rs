@@ -13,6 +13,12 @@ pub trait DynCounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// See [`CounterBackend::acquire`].
     async fn dyn_acquire(&self, subject: Subject<'_>, cost: Cost)
     -> Result<Decision, BackendError>;
+    /// See [`CounterBackend::acquire_now`].
+    fn dyn_acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>>;
     /// See [`CounterBackend::acquire_batch`].
     async fn dyn_acquire_batch(
         &self,
@@ -43,6 +49,14 @@ impl<B: CounterBackend> DynCounterBackend for B {
         cost: Cost,
     ) -> Result<Decision, BackendError> {
         self.acquire(subject, cost).await
+    }
+
+    fn dyn_acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        self.acquire_now(subject, cost)
     }
 
     async fn dyn_acquire_batch(
@@ -107,6 +121,14 @@ impl fmt::Display for SharedBackend {
 impl CounterBackend for SharedBackend {
     async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
         self.0.dyn_acquire(subject, cost).await
+    }
+
+    fn acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        self.0.dyn_acquire_now(subject, cost)
     }
 
     async fn acquire_batch(
