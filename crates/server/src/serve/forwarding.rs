@@ -50,6 +50,13 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .map(str::trim)
 }
 
+/// Whether somebody says that the request was sent on to here.
+pub(super) fn claims_forwarding(headers: &HeaderMap) -> bool {
+    [FORWARDED, X_FORWARDED_FOR, X_REAL_IP]
+        .iter()
+        .any(|name| headers.contains_key(name))
+}
+
 /// Makes the headers of a client's request those of the request that is sent on.
 ///
 /// What the client says about who sent the request on is dropped, since no proxy is trusted, and

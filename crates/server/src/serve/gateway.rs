@@ -11,6 +11,7 @@ use tollgate::{Clock, Decision, RateLimit, SystemClock};
 use tollgate_http::{AddressPrefixes, BodyStyle, Problem, RateLimitHeaders};
 
 use super::answer::{self, Body};
+use super::forwarding::claims_forwarding;
 use super::probes::Probes;
 use super::proxy::Proxy;
 use super::request_id::RequestId;
@@ -27,6 +28,7 @@ pub(super) struct Gateway {
     proxy: Option<Proxy>,
     probes: Probes,
     draining: AtomicBool,
+    hinted: AtomicBool,
 }
 
 impl Gateway {
@@ -41,6 +43,7 @@ impl Gateway {
                 .map(|upstream| Proxy::new(upstream, settings)),
             probes: Probes::new(limit.limiter().clone(), store::name(&settings.backend)),
             draining: AtomicBool::new(false),
+            hinted: AtomicBool::new(false),
             limit,
         }
     }
@@ -109,6 +112,7 @@ impl Gateway {
         id: &RequestId,
     ) -> Response<Body> {
         let style = self.body.negotiated(request.headers());
+        self.hint_at_proxies(&request);
         let key = self.prefixes.client_key(peer);
         let decision = match self.limit.acquire(&key).await {
             Ok(decision) => decision,
@@ -135,6 +139,16 @@ impl Gateway {
         self.headers.write(&decision, now, response.headers_mut());
         unenforced(&decision, id);
         response
+    }
+
+    /// Says once that what a proxy tells about clients is not believed.
+    fn hint_at_proxies(&self, request: &Request<Incoming>) {
+        if claims_forwarding(request.headers()) && !self.hinted.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "requests carry forwarding headers, which are not believed: \
+                 all clients behind one proxy share one quota"
+            );
+        }
     }
 
     async fn admitted(

@@ -314,3 +314,21 @@ fn requests_that_are_no_http_are_refused() {
     }
     assert_eq!(get(gateway.address, "/").status, 200);
 }
+
+#[test]
+fn s17_forwarding_headers_are_hinted_at_once() {
+    let gateway = Gateway::start(&["--quota", "1/60s"]);
+    let statuses = [
+        "X-Forwarded-For: 1.1.1.1\r\n",
+        "Forwarded: for=2.2.2.2\r\n",
+        "",
+    ]
+    .map(|headers| request(gateway.address, "GET", "/last", headers).status);
+    assert_eq!(statuses, [200, 429, 429], "s16: they are not believed");
+    eventually("all is logged", || {
+        gateway.log().matches("/last").count() == 3
+    });
+    let log = gateway.log();
+    assert_eq!(log.matches("share one quota").count(), 1, "{log}");
+    assert!(!log.contains("1.1.1.1"), "identities are not logged");
+}

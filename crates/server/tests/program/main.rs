@@ -9,9 +9,12 @@
 mod check;
 mod client;
 mod gateway;
+#[cfg(feature = "redis")]
 mod outage;
 mod process;
 mod proxy;
+#[cfg(feature = "redis")]
+mod redis;
 mod replay;
 mod settings;
 mod shutdown;

@@ -8,7 +8,7 @@ use crate::process::{program, run, run_with_input, text};
 const BASE: u64 = 1_700_000_000_000_000;
 
 /// A trace of a fixed window of one, whose second step expects `remaining`.
-fn trace(name: &str, remaining: u64) -> String {
+pub(crate) fn trace(name: &str, remaining: u64) -> String {
     format!(
         r#"{{"name":"{name}","quota":{{"algorithm":"fixed_window","limit":1,"period_us":1000000}},"steps":[{{"at_us":{BASE},"op":"acquire","key":"a","cost":1,"expect":{{"allowed":true,"granted":1,"remaining":0,"retry_after_us":null,"reset_after_us":1000000}}}},{{"at_us":{BASE},"op":"acquire","key":"a","cost":1,"expect":{{"allowed":false,"granted":0,"remaining":{remaining},"retry_after_us":1000000,"reset_after_us":1000000}}}},{{"at_us":{BASE},"op":"reset","key":"a","expect":null}}]}}"#
     ) + "\n"

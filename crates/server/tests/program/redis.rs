@@ -1,0 +1,169 @@
+//! A real Redis, and what becomes of the gateway without it.
+
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tollgate_testkit::{RedisServer, Reply};
+
+use crate::client::get;
+use crate::process::{Gateway, eventually, run, run_with_input, text};
+use crate::replay::trace;
+
+/// A server, and the runtime it is talked to in.
+struct Redis {
+    server: RedisServer,
+    runtime: Runtime,
+}
+
+impl Redis {
+    fn start() -> Self {
+        let runtime = Runtime::new().unwrap();
+        let server = runtime.block_on(RedisServer::builder().password("s3cr3t").start());
+        Self { server, runtime }
+    }
+
+    fn url(&self) -> String {
+        self.server.url()
+    }
+
+    fn command(&self, words: &[&str]) -> Reply {
+        self.runtime.block_on(self.server.command(words))
+    }
+
+    fn restart(&mut self) {
+        self.runtime.block_on(self.server.restart());
+    }
+}
+
+fn status(gateway: &Gateway) -> u16 {
+    get(gateway.address, "/").status
+}
+
+#[test]
+fn s72_gateways_share_one_quota_and_check_sees_it() {
+    let redis = Redis::start();
+    let arguments = ["--backend", &redis.url(), "--quota", "3/h fixed_window"];
+    let [a, b] = [Gateway::start(&arguments), Gateway::start(&arguments)];
+    assert_eq!(
+        [status(&a), status(&b), status(&a), status(&b), status(&a)],
+        [200, 200, 200, 429, 429]
+    );
+    let health = get(a.address, "/health");
+    assert_eq!(health.text(), r#"{"status":"ok","redis":"ok"}"#, "s62");
+
+    let check = |more: &[&str]| {
+        let mut all = vec![
+            "check",
+            "--quota",
+            "3/h fixed_window",
+            "--policy",
+            "default",
+        ];
+        let url = redis.url();
+        all.extend(["--key", "127.0.0.1", "--backend", &url]);
+        all.extend(more);
+        let output = run(&all);
+        let value: serde_json::Value = serde_json::from_str(text(&output.stdout)).unwrap();
+        (output.status.code().unwrap(), value)
+    };
+    let (code, answer) = check(&["--peek"]);
+    assert_eq!(
+        (code, &answer["remaining"], &answer["origin"]),
+        (1, &json!(0), &json!("shared"))
+    );
+    assert_eq!(check(&["--reset"]), (0, json!(null)));
+    assert_eq!(check(&["--peek"]).1["remaining"], 3);
+}
+
+#[test]
+fn s69_keys_hold_no_identity_and_begin_with_the_prefix() {
+    let redis = Redis::start();
+    let gateway = Gateway::start(&["--backend", &redis.url(), "--prefix", "edge"]);
+    assert_eq!(status(&gateway), 200);
+    let Reply::Array(keys) = redis.command(&["KEYS", "*"]) else {
+        panic!("KEYS answers with a list")
+    };
+    let [Reply::Bulk(key)] = &keys[..] else {
+        panic!("one client, one key: {keys:?}")
+    };
+    let digest = text(key).strip_prefix("edge:v1:default:").unwrap();
+    assert_eq!(digest, tollgate::Key::from("127.0.0.1").digest());
+}
+
+#[test]
+fn a_wrong_password_always_refuses_to_start() {
+    let redis = Redis::start();
+    let url = redis.url().replace("s3cr3t", "wr0ng");
+    assert_ne!(url, redis.url());
+    for require in ["true", "false"] {
+        let output = run(&[
+            "serve",
+            "--backend",
+            &url,
+            "--require-backend-at-start",
+            require,
+        ]);
+        assert_eq!(output.status.code(), Some(2));
+        let message = text(&output.stderr);
+        assert!(
+            message.contains("auth") && !message.contains("wr0ng"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn b70_a_backend_that_comes_late_is_used() {
+    let mut redis = Redis::start();
+    redis.server.kill();
+    let gateway = Gateway::start(&[
+        "--backend",
+        &redis.url(),
+        "--quota",
+        "2/h",
+        "--require-backend-at-start",
+        "false",
+    ]);
+    for _ in 0..5 {
+        assert_eq!(status(&gateway), 200);
+    }
+    assert_eq!(get(gateway.address, "/health").json()["redis"], "down");
+    redis.restart();
+    eventually("limits are enforced", || status(&gateway) == 429);
+    assert_eq!(
+        get(gateway.address, "/ready").json()["checks"]["ratelimit"]["detail"],
+        "enforcing"
+    );
+}
+
+#[test]
+fn s27_s28_an_outage_is_told_without_any_traffic_and_so_is_its_end() {
+    let mut redis = Redis::start();
+    let gateway = Gateway::start(&["--backend", &redis.url(), "--on-failure", "closed"]);
+    assert_eq!(status(&gateway), 200);
+    redis.server.kill();
+    eventually("/ready is degraded", || {
+        let ready = get(gateway.address, "/ready");
+        ready.status == 200 && ready.json()["status"] == "degraded"
+    });
+    assert_eq!(status(&gateway), 503);
+    redis.restart();
+    eventually("/ready is ok", || {
+        get(gateway.address, "/ready").json()["status"] == "ok"
+    });
+    assert_eq!(status(&gateway), 200);
+    assert!(!gateway.log().contains("s3cr3t"), "b71");
+}
+
+#[test]
+fn traces_run_on_redis_each_from_nothing() {
+    let redis = Redis::start();
+    let arguments = ["replay", "--check", "--backend", &redis.url(), "-"];
+    for _ in 0..2 {
+        let output = run_with_input(&arguments, &trace("same", 0).repeat(100));
+        assert_eq!(
+            text(&output.stdout),
+            "100 traces, 300 steps, 0 differences\n"
+        );
+        assert_eq!(output.status.code(), Some(0));
+    }
+}
