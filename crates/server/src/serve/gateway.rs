@@ -61,24 +61,24 @@ impl Gateway {
         let path = request.uri().path().to_owned();
 
         let draining = self.draining.load(Ordering::Relaxed);
-        let mut response = match &*path {
-            "/health" | "/ready" => self.probe(&request, &path, draining, &id).await,
-            _ => self.limited(request, peer, &path, &id).await,
+        let probe = matches!(&*path, "/health" | "/ready");
+        let mut response = if probe {
+            self.probe(&request, &path, draining, &id).await
+        } else {
+            self.limited(request, peer, &path, &id).await
         };
         id.write(response.headers_mut());
         if draining {
-            response
-                .headers_mut()
-                .insert(CONNECTION, HeaderValue::from_static("close"));
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
         }
-        tracing::info!(
-            request_id = %id,
-            %method,
-            path,
-            status = response.status().as_u16(),
-            millis = start.elapsed().as_millis(),
-            "answered"
-        );
+        let status = response.status().as_u16();
+        let millis = start.elapsed().as_millis();
+        if probe {
+            tracing::debug!(request_id = %id, %method, path, status, millis, "probed");
+        } else {
+            tracing::info!(request_id = %id, %method, path, status, millis, "answered");
+        }
         response
     }
 

@@ -192,6 +192,12 @@ fn b65_a_backend_that_is_silent_holds_nobody_up() {
         );
     }
 
+    // Where it is required, the wait for it is bounded, too.
+    let start = Instant::now();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--backend", &backend];
+    assert_eq!(run(&serve).status.code(), Some(2));
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
+
     let start = Instant::now();
     let check = [
         "check",
