@@ -1,14 +1,6 @@
-//! Integration tests of Tollgate, one binary a concern, in `tests/`. Here are the examples of the
-//! project's own pages, which are compiled and run like any other.
-
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-pub struct Readme;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/algorithms.md")]
-pub struct Algorithms;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../crates/limiter/README.md")]
-pub struct LibraryReadme;
+//! Tests of Tollgate as a whole, over the facade and against real servers: `tests/all`.
+//!
+//! One binary, one module a concern. A fault of `docs/faults.md` or a line of `docs/contracts.md`
+//! is in the name of the test that shows it (`b15_..`, `s27_..`); `tests/all/coverage.rs` checks
+//! that none is lost. The program is not tested here: its own crate does that, where cargo says
+//! where the binary is.

@@ -136,6 +136,15 @@ impl RedisBuilder {
         self
     }
 
+    /// Follows the server on this port of 127.0.0.1.
+    #[must_use]
+    pub fn replica_of(mut self, port: u16) -> Self {
+        let words = ["--replicaof", "127.0.0.1"].map(str::to_owned);
+        self.settings.extend(words);
+        self.settings.push(port.to_string());
+        self
+    }
+
     /// Starts it, and returns when it answers.
     ///
     /// # Panics

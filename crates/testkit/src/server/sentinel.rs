@@ -35,9 +35,7 @@ impl Sentinel {
     /// When they do not come up.
     pub async fn start_with(builder: RedisBuilder) -> Self {
         let primary = builder.clone().start().await;
-        let mut follower = builder
-            .clone()
-            .set("replicaof", &format!("127.0.0.1 {}", primary.port()));
+        let mut follower = builder.clone().replica_of(primary.port());
         if let Some(password) = &builder.password {
             follower = follower.set("masterauth", password);
         }

@@ -1,0 +1,100 @@
+//! Every fault and every contract line that is covered now is in the name of a test.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The sections of `docs/faults.md` that this release covers, wholly or for its library.
+const SECTIONS: [&str; 11] = [
+    "atomicity-ttl",
+    "race",
+    "clock",
+    "numeric",
+    "input",
+    "redis-failover",
+    "failopen",
+    "breaker",
+    "cardinality",
+    "keys",
+    "refund-reset",
+];
+
+/// The contract lines that this release covers.
+const LINES: [&str; 24] = [
+    "s3", "s6", "s7", "s8", "s9", "s10", "s12", "s26", "s27", "s28", "s29", "s66", "s67", "s68",
+    "s69", "s70", "s71", "s72", "s83", "s84", "s85", "s86", "s87", "s88",
+];
+const MORE_LINES: [&str; 2] = ["s94", "s95"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .into()
+}
+
+/// The numbers in the names of all tests of the workspace: `b15`, `s27`.
+fn named() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut folders: Vec<_> = ["crates", "tests", "lua"]
+        .map(|name| root().join(name))
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let functions = text.split("fn ").skip(1);
+                let heads = functions.filter_map(|rest| rest.split('(').next());
+                names.extend(heads.flat_map(|name| name.split('_').map(str::to_owned)));
+            }
+        }
+    }
+    names
+}
+
+/// The numbers of the faults of a section: the rows of its table.
+fn faults(document: &str, section: &str) -> Vec<String> {
+    let heading = format!("(`{section}`)");
+    let after = document
+        .split(&heading)
+        .nth(1)
+        .unwrap_or_else(|| panic!("no section {section}"));
+    let text = after.split("\n## ").next().unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| B"));
+    rows.map(|row| format!("b{}", row.split(' ').next().unwrap()))
+        .collect()
+}
+
+#[test]
+fn every_covered_fault_and_line_is_in_the_name_of_a_test() {
+    let document = std::fs::read_to_string(root().join("docs/faults.md")).unwrap();
+    let named = named();
+    let mut wanted: Vec<String> = LINES
+        .iter()
+        .chain(&MORE_LINES)
+        .map(ToString::to_string)
+        .collect();
+    for section in SECTIONS {
+        let faults = faults(&document, section);
+        assert!(!faults.is_empty(), "{section} has no faults");
+        wanted.extend(faults);
+    }
+    assert!(
+        wanted.len() > 60,
+        "only {} numbers were found",
+        wanted.len()
+    );
+    let lost: Vec<_> = wanted.iter().filter(|id| !named.contains(*id)).collect();
+    assert!(lost.is_empty(), "no test names {lost:?}");
+}
+
+#[test]
+fn every_line_is_described() {
+    let document = std::fs::read_to_string(root().join("docs/contracts.md")).unwrap();
+    for line in LINES.iter().chain(&MORE_LINES) {
+        let row = format!("| {} |", line.to_ascii_uppercase());
+        assert!(document.contains(&row), "docs/contracts.md lacks {line}");
+    }
+}

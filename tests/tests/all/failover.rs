@@ -1,0 +1,296 @@
+//! Redis that restarts, fails over, fills up, or speaks otherwise (`redis-failover`).
+
+use crate::support::{PATIENT, Store, T0, admitted, fresh, ms, seconds};
+use tollgate::redis::key_slot;
+use tollgate::{
+    ErrorKind, FailurePolicy, Key, Limiter, ManualClock, Origin, Policy, Quota, storage_key,
+};
+use tollgate_testkit::{FaultProxy, RedisServer, Reply, Rule, wait_until};
+
+async fn patient(url: &str) -> Limiter {
+    Limiter::builder(tollgate::connect(url).await.unwrap())
+        .timeout(PATIENT)
+        .clock(ManualClock::new(T0))
+        .build()
+}
+
+fn ten() -> Quota {
+    "10/60s".parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b56_flushed_scripts_cost_a_reload_and_no_decision() {
+    let mut server = RedisServer::start().await;
+    let proxy = FaultProxy::start(server.address()).await;
+    let limiter = patient(&proxy.url()).await;
+    let limit = limiter.policy("b56", [ten()]).unwrap();
+    for left in [9, 8, 7] {
+        admitted(&limit.acquire("k").await.unwrap(), left);
+    }
+    server.command(&["SCRIPT", "FLUSH"]).await;
+    for left in [6, 5, 4] {
+        admitted(&limit.acquire("k").await.unwrap(), left);
+    }
+
+    let (loads, connections) = (loads(&proxy), proxy.connections());
+    server.command(&["SCRIPT", "FLUSH"]).await;
+    let tasks: Vec<_> = (0..100)
+        .map(|i| {
+            let limit = limit.clone();
+            tokio::spawn(async move { limit.acquire(format!("k{i}")).await.unwrap() })
+        })
+        .collect();
+    for task in tasks {
+        admitted(&task.await.unwrap(), 9);
+    }
+    assert_eq!(limiter.health().unenforced, 0);
+    let reloads = self::loads(&proxy) - loads;
+    let connections = 1 + proxy.connections() - connections;
+    assert!(
+        reloads <= connections,
+        "{reloads} reloads on {connections} connections"
+    );
+
+    server.restart().await;
+    let counted = async || {
+        limit
+            .acquire("anew")
+            .await
+            .is_ok_and(|d| d.origin() == Origin::Shared)
+    };
+    wait_until("counting after the restart", seconds(5), counted).await;
+}
+
+fn loads(proxy: &FaultProxy) -> u64 {
+    proxy.commands_named("SCRIPT") + proxy.commands_named("EVAL")
+}
+
+#[test]
+fn b58_one_record_has_one_key_and_no_client_chooses_its_slot() {
+    let policy = Policy::new("a{b}c", [ten(), "1000/h".parse().unwrap()]).unwrap();
+    let slot = |key: Key<'_>| key_slot(&storage_key("tollgate", &policy, &key));
+    for key in ["a", "{", "}", "{}", "a{b}c", "}{", "{x}{y}"] {
+        let name = storage_key("tollgate", &policy, &Key::from(key));
+        assert!(!name.contains(['{', '}', ' ']), "{name}");
+        // Of an identity in braces: not the slot of what is in them.
+        assert_ne!(
+            slot(Key::from(format!("{{{key}}}1"))),
+            slot(Key::from(format!("{{{key}}}2")))
+        );
+    }
+    let slots: std::collections::HashSet<_> = (0..1_000)
+        .map(|i| slot(Key::from(format!("{{same}}{i}"))))
+        .collect();
+    assert!(slots.len() > 900, "{} slots", slots.len());
+}
+
+#[tokio::test]
+async fn b58_b60_replies_that_refuse_are_failures_that_are_counted_and_named() {
+    for (reply, reason) in [
+        (
+            "-CROSSSLOT Keys in request don't hash to the same slot",
+            ErrorKind::Other,
+        ),
+        ("-MISCONF Errors writing to the disk", ErrorKind::ReadOnly),
+        (
+            "-LOADING Redis is loading the dataset in memory",
+            ErrorKind::NotReady,
+        ),
+        (
+            "-OOM command not allowed when used memory > 'maxmemory'.",
+            ErrorKind::OutOfMemory,
+        ),
+        (
+            "-READONLY You can't write against a read only replica.",
+            ErrorKind::ReadOnly,
+        ),
+        ("-MASTERDOWN Link with MASTER is down", ErrorKind::NotReady),
+        ("-BUSY Redis is busy running a script.", ErrorKind::NotReady),
+        ("-CLUSTERDOWN The cluster is down", ErrorKind::NotReady),
+        ("-NOAUTH Authentication required.", ErrorKind::Auth),
+        ("-NOPERM this user has no permissions", ErrorKind::Auth),
+    ] {
+        let server = RedisServer::start().await;
+        let proxy = FaultProxy::start(server.address()).await;
+        let limiter = Limiter::builder(tollgate::connect(&proxy.url()).await.unwrap())
+            .timeout(seconds(2))
+            .clock(ManualClock::new(T0))
+            .build();
+        let limit = limiter.policy("b60", [ten()]).unwrap();
+        let answer = format!("{reply}\r\n");
+        proxy.on(Rule::command("EVALSHA").always().answer(answer.clone()));
+        proxy.on(Rule::command("EVAL").always().answer(answer));
+        let decision = limit.acquire("k").await.unwrap();
+        assert_eq!(decision.origin(), Origin::FailOpen, "{reply}");
+        assert_eq!(
+            (decision.allowed(), decision.remaining()),
+            (true, None),
+            "{reply}"
+        );
+        let health = limiter.health();
+        assert_eq!((health.enforcing, health.unenforced), (false, 1), "{reply}");
+        let kind = health.reason.unwrap();
+        // What a reply outside the table is called matters less than that it is named.
+        if reason != ErrorKind::Other && kind != ErrorKind::NotReady {
+            assert_eq!(kind, reason, "{reply}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn b60_out_of_memory_is_answered_by_the_policy_and_leaves_nothing_half_written() {
+    let server = RedisServer::builder()
+        .set("maxmemory-policy", "noeviction")
+        .start()
+        .await;
+    let limiter = Limiter::builder(tollgate::connect(&server.url()).await.unwrap())
+        .timeout(seconds(2))
+        .breaker(tollgate::Breaker {
+            cooldown: ms(100),
+            ..tollgate::Breaker::default()
+        })
+        .clock(ManualClock::new(T0))
+        .build();
+    let open = limiter.policy("open", [ten()]).unwrap();
+    let closed = limiter
+        .policy_with("closed", [ten()], FailurePolicy::Closed)
+        .unwrap();
+    admitted(&open.acquire("before").await.unwrap(), 9);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    for i in 0..20 {
+        let decision = open.acquire(format!("k{i}")).await.unwrap();
+        assert!(decision.allowed());
+        assert_eq!(decision.origin(), Origin::FailOpen);
+        let decision = closed.acquire(format!("k{i}")).await.unwrap();
+        assert!(!decision.allowed());
+        assert_eq!(decision.origin(), Origin::FailClosed);
+    }
+    let health = limiter.health();
+    assert_eq!(health.unenforced, 40);
+    assert_eq!(health.reason, Some(ErrorKind::OutOfMemory));
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    let back = async || open.acquire("other").await.unwrap().origin() == Origin::Shared;
+    wait_until("counting again", seconds(5), back).await;
+    admitted(&open.acquire("k1").await.unwrap(), 9);
+    admitted(&closed.acquire("k1").await.unwrap(), 9);
+}
+
+#[tokio::test]
+async fn b61_an_eviction_policy_that_drops_counters_is_one_warning() {
+    for (policy, warned) in [
+        ("allkeys-lru", true),
+        ("volatile-ttl", false),
+        ("noeviction", false),
+    ] {
+        let builder = RedisServer::builder().set("maxmemory", "100mb");
+        let server = builder.set("maxmemory-policy", policy).start().await;
+        let limiter = patient(&server.url()).await;
+        let warnings = limiter.health().warnings;
+        assert_eq!(!warnings.is_empty(), warned, "{policy}: {warnings:?}");
+        assert!(warnings.len() <= 1, "{warnings:?}");
+        assert!(
+            warnings.iter().all(|text| text.contains(policy)),
+            "{warnings:?}"
+        );
+    }
+    // Where the setting may not be read, that is said, and work goes on.
+    let server = RedisServer::builder()
+        .user("svc", "on >pw ~* &* +@all -config -info")
+        .start()
+        .await;
+    let url = server.url().replace("redis://", "redis://svc:pw@");
+    let limiter = patient(&url).await;
+    let limit = limiter.policy("b61", [ten()]).unwrap();
+    admitted(&limit.acquire("k").await.unwrap(), 9);
+}
+
+#[tokio::test]
+async fn b62_the_answers_are_the_same_over_resp2_and_resp3() {
+    let server = RedisServer::start().await;
+    let mut answers = Vec::new();
+    for protocol in ["resp2", "resp3"] {
+        let url = format!("{}?protocol={protocol}", server.url());
+        let limiter = patient(&url).await;
+        for quotas in [
+            "5/60s",
+            "5/60s sliding_window",
+            "5/60s fixed_window",
+            "5/60s sliding_log",
+            "5/60s, 9/h sliding_log",
+        ] {
+            let quotas = Quota::parse_list(quotas).unwrap();
+            let limit = limiter.policy(&fresh("b62"), quotas).unwrap();
+            let mut seen = vec![limit.peek("k").await.unwrap()];
+            assert_eq!(seen[0].remaining(), Some(5));
+            for _ in 0..6 {
+                seen.push(limit.acquire("k").await.unwrap());
+            }
+            limit.reset("k").await.unwrap();
+            seen.push(limit.peek("k").await.unwrap());
+            answers.push((protocol, seen));
+        }
+    }
+    let (two, three): (Vec<_>, Vec<_>) = answers
+        .iter()
+        .partition(|(protocol, _)| *protocol == "resp2");
+    for ((_, two), (_, three)) in two.iter().zip(&three) {
+        for (two, three) in two.iter().zip(three) {
+            assert_eq!(two.quotas(), three.quotas());
+            assert_eq!(
+                (two.allowed(), two.retry_after()),
+                (three.allowed(), three.retry_after())
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn b63_a_value_that_is_not_ours_is_replaced() {
+    let server = RedisServer::start().await;
+    let limiter = patient(&server.url()).await;
+    for algorithm in tollgate::Algorithm::ALL {
+        let plant: [&[&str]; 5] = [
+            &["SET", "KEY", "{json}"],
+            &["SET", "KEY", ""],
+            &["HSET", "KEY", "tokens", "3"],
+            &["RPUSH", "KEY", "a", "b"],
+            &["ZADD", "KEY", "1", "a"],
+        ];
+        for command in plant {
+            let quota = format!("5/60s {algorithm}").parse().unwrap();
+            let limit = limiter.policy(&fresh("b63"), [quota]).unwrap();
+            let key = storage_key("tollgate", limit.policy(), &Key::from("k"));
+            assert!(
+                key.contains(":v1:"),
+                "{key} carries the version of its format"
+            );
+            let words: Vec<_> = command
+                .iter()
+                .map(|w| if *w == "KEY" { &key } else { *w })
+                .collect();
+            let planted = server.command(&words).await;
+            assert!(!matches!(planted, Reply::Error(_)), "{planted:?}");
+            admitted(&limit.acquire("k").await.unwrap(), 4);
+            admitted(&limit.acquire("k").await.unwrap(), 3);
+            assert!(
+                server.command(&["PTTL", &key]).await.integer().unwrap() > 0,
+                "{command:?}"
+            );
+        }
+    }
+    assert_eq!(limiter.health().unenforced, 0);
+}
+
+#[tokio::test]
+async fn s70_scripts_are_run_by_their_digest() {
+    let server = RedisServer::start().await;
+    let store = Store::over("redis", tollgate::connect(&server.url()).await.unwrap());
+    let limit = store.limit("5/60s");
+    for left in (0..5).rev() {
+        let decision = limit.acquire("k").await.unwrap();
+        admitted(&decision, left);
+        assert!(decision.reset_after().is_some());
+    }
+    assert!(server.calls("evalsha").await >= 5);
+    assert!(server.calls("eval").await <= 1);
+}

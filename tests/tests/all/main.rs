@@ -1,0 +1,19 @@
+//! Everything together: the limiter over real stores, and what happens when those fail.
+
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod atomicity;
+mod breaker;
+mod clocks;
+mod contracts;
+mod coverage;
+mod failopen;
+mod failover;
+mod input;
+mod keys;
+mod numbers;
+mod processes;
+mod races;
+mod refunds;
+mod storms;
+mod support;
