@@ -1,6 +1,7 @@
 -- Reads a record that is a string; that of a policy that had a log lies in a hash.
 local stored = redis.pcall('GET', key)
-if type(stored) == 'table' then
+local hashed = type(stored) == 'table'
+if hashed then
   stored = redis.pcall('HGET', key, 'h')
   if type(stored) == 'table' then stored = false end
 end

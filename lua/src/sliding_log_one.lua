@@ -27,7 +27,8 @@ if stored then
   if tail >= head then
     if newest >= now then return -9007199254740992 end
     if newest + period <= now then
-      -- All of them have left.
+      -- All of them have left. Many are removed in other ways.
+      if tail - head >= 16 then return -9007199254740992 end
       first, total = tail + 1, 0
     elseif oldest + period <= now then
       while true do
@@ -61,11 +62,9 @@ else
   reply = { now, 2, oldest, 1, newest, total - 1 }
 end
 if granted > 0 then
-  if first > tail then
-    redis.call('UNLINK', key)
-    head, first, tail, oldest = 1, 1, 0, now
-  end
   local last = tail + 1
+  if first == last then oldest = now end
+  -- First what may be refused for lack of memory: then nothing has changed.
   redis.call('HSET', key, 'h', format('l%d,%d,%d,%d,%d,%d', period, total + granted, first, last, oldest, now),
     format('1:%d', last), format('%d:%d', now, granted))
   if first > head then

@@ -16,7 +16,11 @@ if changed then
     if left > 0 and now + left * 1000 > expires then expires = now + left * 1000 end
   end
   local text = quotas == 1 and texts[1] or table.concat(texts, ';', 1, quotas)
-  if virtual then
+  if hashed and these then
+    -- A log that another quota of this policy had is still there.
+    redis.call('HSET', key, 'h', text)
+    redis.call('PEXPIRE', key, format('%d', (expires > now and expires - now or 0) / 1000 + (virtual and 3600001 or 1)))
+  elseif virtual then
     redis.call('SET', key, text, 'PX', format('%d', (expires > now and expires - now or 0) / 1000 + 3600001))
   else
     redis.call('SET', key, text, 'PXAT', format('%d', expires / 1000 + 1))

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use redis::Value;
 use tollgate_core::{BackendError, ErrorKind};
 
+use crate::ScriptCall;
 use crate::client::note;
 use crate::config::Settings;
 use crate::connection::Connection;
@@ -22,7 +23,6 @@ use crate::flight::{Flight, Usable};
 use crate::sentinel::text;
 use crate::slot::{SLOTS, key_slot};
 use crate::url::Address;
-use crate::ScriptCall;
 
 /// How often one call is followed up.
 const FOLLOW_UPS: usize = 8;
@@ -91,7 +91,9 @@ impl Cluster {
             };
             follow_ups += 1;
             match next {
-                Next::Redirect(to, asking) if follow_ups < FOLLOW_UPS => redirect = Some((to, asking)),
+                Next::Redirect(to, asking) if follow_ups < FOLLOW_UPS => {
+                    redirect = Some((to, asking))
+                }
                 Next::Again(_) if follow_ups < FOLLOW_UPS => {
                     self.map.renew();
                     tokio::time::sleep(PAUSE).await;
@@ -180,7 +182,11 @@ enum Next {
 
 impl Next {
     fn unless_final(error: BackendError) -> Self {
-        if error.is_transient() { Self::Again(error) } else { Self::Fail(error) }
+        if error.is_transient() {
+            Self::Again(error)
+        } else {
+            Self::Fail(error)
+        }
     }
 }
 
@@ -208,7 +214,9 @@ impl Nodes {
         let mut known = self.known.lock();
         let node = known.entry(address.clone()).or_insert_with(|| {
             let (settings, address) = (Arc::clone(&self.settings), address.clone());
-            Arc::new(Flight::new(move || dial_node(Arc::clone(&settings), address.clone())))
+            Arc::new(Flight::new(move || {
+                dial_node(Arc::clone(&settings), address.clone())
+            }))
         });
         Arc::clone(node)
     }
@@ -231,9 +239,9 @@ impl Nodes {
 
     /// Drops the connections to nodes that are in the map no more.
     fn keep(&self, map: &Map) {
-        self.known.lock().retain(|address, _| {
-            map.masters.contains(address) || self.seeds.contains(address)
-        });
+        self.known
+            .lock()
+            .retain(|address, _| map.masters.contains(address) || self.seeds.contains(address));
     }
 }
 
@@ -266,14 +274,19 @@ async fn ask_one(node: &Flight<Connection>, address: &Address) -> Result<Map, Ba
     let mut replies = connection.pipeline(&commands).await?;
     match replies.pop() {
         Some(Value::Array(ranges)) => Ok(Map::of(&ranges, address)),
-        Some(Value::ServerError(error)) if error.details().is_some_and(|d| d.contains("disabled")) => {
+        Some(Value::ServerError(error))
+            if error.details().is_some_and(|d| d.contains("disabled")) =>
+        {
             Err(BackendError::new(
                 ErrorKind::Config,
                 "the server is not part of a cluster; use a redis:// URL",
             ))
         }
         Some(Value::ServerError(error)) => Err(reply_error(&error)),
-        _ => Err(BackendError::new(ErrorKind::Malformed, "CLUSTER SLOTS answered no list")),
+        _ => Err(BackendError::new(
+            ErrorKind::Malformed,
+            "CLUSTER SLOTS answered no list",
+        )),
     }
 }
 
@@ -286,11 +299,21 @@ impl Map {
         };
         for range in ranges {
             let Value::Array(range) = range else { continue };
-            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &range[..] else {
+            let [
+                Value::Int(first),
+                Value::Int(last),
+                Value::Array(master),
+                ..,
+            ] = &range[..]
+            else {
                 continue;
             };
-            let [host, Value::Int(port), ..] = &master[..] else { continue };
-            let Ok(port) = u16::try_from(*port) else { continue };
+            let [host, Value::Int(port), ..] = &master[..] else {
+                continue;
+            };
+            let Ok(port) = u16::try_from(*port) else {
+                continue;
+            };
             let address = node_address(asked, &text(host).unwrap_or_default(), port);
             let known = map.masters.iter().position(|master| *master == address);
             let index = known.unwrap_or_else(|| {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tollgate_core::{BackendError, DEFAULT_PREFIX, ErrorKind};
 
+use crate::RedisBackend;
 use crate::client::Client;
 use crate::stream::Encryption;
 use crate::url::Target;
-use crate::RedisBackend;
 
 /// Connects a [`RedisBackend`].
 ///

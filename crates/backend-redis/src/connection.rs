@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, Value};
 use tokio::time::Instant;
@@ -19,10 +18,8 @@ use crate::{Script, ScriptCall};
 
 /// How many calls may queue before the sender waits.
 const QUEUE: usize = 1024;
-/// A connection on which nothing has been answered for so long, by so many calls, is given up: its
-/// peer may be gone without a word.
-const SILENCE: Duration = Duration::from_secs(1);
-const SILENT_CALLS: u32 = 3;
+/// A call that waited for so long and was then dropped took too long, and was not just cancelled.
+const TOO_LONG: Duration = Duration::from_millis(25);
 /// How often `NOSCRIPT` is answered by a load in one call. Twice, since scripts may be flushed again
 /// between the load and the call.
 const LOADS: usize = 2;
@@ -31,7 +28,8 @@ pub(crate) struct Connection {
     multiplexed: MultiplexedConnection,
     broken: Arc<AtomicBool>,
     _driver: AbortOnDrop,
-    silence: Silence,
+    /// How long a call may wait before the connection is in doubt.
+    patience: Duration,
     scripts: [Loaded; SCRIPTS],
 }
 
@@ -43,8 +41,9 @@ struct Loaded {
 }
 
 impl Connection {
-    /// Speaks Redis over an open stream. Nothing has been sent yet.
-    pub(crate) async fn over(stream: Stream) -> Result<Self, Failure> {
+    /// Speaks Redis over an open stream. Nothing has been sent yet. `timeout` is how long its calls
+    /// may take.
+    pub(crate) async fn over(stream: Stream, timeout: Duration) -> Result<Self, Failure> {
         // Logging in is left to the handshake, which can tell what went wrong.
         let nothing = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new()
@@ -62,7 +61,7 @@ impl Connection {
             multiplexed,
             broken,
             _driver: AbortOnDrop(task.abort_handle()),
-            silence: Silence::default(),
+            patience: TOO_LONG.min(timeout / 2),
             scripts: Default::default(),
         })
     }
@@ -115,7 +114,7 @@ impl Connection {
         for arg in call.args.iter() {
             command.arg(arg);
         }
-        let mut unanswered = Unanswered(Some(self));
+        let unanswered = Unanswered::new(self);
         let mut multiplexed = self.multiplexed.clone();
         let value = if asking {
             let mut pipeline = redis::pipe();
@@ -125,8 +124,7 @@ impl Connection {
         } else {
             multiplexed.send_packed_command(&command).await
         };
-        unanswered.0 = None;
-        self.silence.end();
+        unanswered.answered();
         match value {
             Ok(value) => integers(value),
             Err(error) => {
@@ -140,9 +138,9 @@ impl Connection {
     async fn load(&self, script: &Script) -> Result<(), Failure> {
         let mut command = Cmd::new();
         command.arg("SCRIPT").arg("LOAD").arg(script.source());
-        let mut unanswered = Unanswered(Some(self));
+        let unanswered = Unanswered::new(self);
         let value = self.multiplexed.clone().send_packed_command(&command).await;
-        unanswered.0 = None;
+        unanswered.answered();
         match value? {
             Value::ServerError(error) => Err(Failure::Reply(error)),
             // The server and we agree on what a SHA-1 is, or no call ever finds its script.
@@ -180,40 +178,33 @@ impl Drop for Ended {
     }
 }
 
-/// A call in flight. Dropped before it was answered, it was cancelled or took too long.
-struct Unanswered<'a>(Option<&'a Connection>);
+/// A call in flight. If it is dropped after a while without an answer, the connection is given up:
+/// the peer may be gone without a word; or the answer was lost on the way, and then every later
+/// answer would be taken for that of the call before.
+struct Unanswered<'a> {
+    connection: Option<&'a Connection>,
+    since: Instant,
+}
+
+impl<'a> Unanswered<'a> {
+    fn new(connection: &'a Connection) -> Self {
+        Self {
+            connection: Some(connection),
+            since: Instant::now(),
+        }
+    }
+
+    fn answered(mut self) {
+        self.connection = None;
+    }
+}
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some(connection) = self.0
-            && connection.silence.goes_on()
+        if let Some(connection) = self.connection
+            && self.since.elapsed() >= connection.patience
         {
             connection.give_up();
         }
-    }
-}
-
-/// How long nothing has been answered.
-#[derive(Default)]
-struct Silence {
-    silent: AtomicBool,
-    since: Mutex<Option<(Instant, u32)>>,
-}
-
-impl Silence {
-    fn end(&self) {
-        if self.silent.load(Ordering::Relaxed) {
-            *self.since.lock() = None;
-            self.silent.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// One more call has got no answer; whether that is enough.
-    fn goes_on(&self) -> bool {
-        let mut since = self.since.lock();
-        let (start, calls) = since.unwrap_or_else(|| (Instant::now(), 0));
-        *since = Some((start, calls + 1));
-        self.silent.store(true, Ordering::Relaxed);
-        calls + 1 >= SILENT_CALLS && start.elapsed() >= SILENCE
     }
 }

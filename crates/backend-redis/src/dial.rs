@@ -19,7 +19,10 @@ pub(crate) async fn dial_master(settings: Arc<Settings>) -> Result<Connection, B
             sentinel::master(&settings, sentinels, master).await?
         }
         Topology::Cluster(_) => {
-            return Err(BackendError::new(ErrorKind::Config, "a cluster has no single master"));
+            return Err(BackendError::new(
+                ErrorKind::Config,
+                "a cluster has no single master",
+            ));
         }
     };
     let (connection, server) = dial(&settings, &address).await?;
@@ -39,7 +42,9 @@ pub(crate) async fn dial_node(
     settings: Arc<Settings>,
     address: Address,
 ) -> Result<Connection, BackendError> {
-    dial(&settings, &address).await.map(|(connection, _)| connection)
+    dial(&settings, &address)
+        .await
+        .map(|(connection, _)| connection)
 }
 
 async fn dial(
@@ -49,7 +54,7 @@ async fn dial(
     let target = &settings.target;
     let dialing = async {
         let stream = open(address, settings.encryption.as_ref()).await?;
-        let connection = Connection::over(stream).await?;
+        let connection = Connection::over(stream, settings.timeout).await?;
         let greeting = Greeting {
             login: &target.login,
             db: target.db,
@@ -63,7 +68,10 @@ async fn dial(
         .unwrap_or_else(|_| {
             Err(BackendError::new(
                 ErrorKind::Unavailable,
-                format!("{address} did not answer within {:?}", settings.connect_timeout),
+                format!(
+                    "{address} did not answer within {:?}",
+                    settings.connect_timeout
+                ),
             ))
         })?;
     warn(settings, dialed.1.warnings());

@@ -49,7 +49,10 @@ fn kind_of_detail(detail: &str) -> ErrorKind {
         return error_kind(inner);
     }
     let contains = |text: &str| detail.contains(text);
-    if contains("invalid password") || contains("without any password") || contains("no password is set") {
+    if contains("invalid password")
+        || contains("without any password")
+        || contains("no password is set")
+    {
         ErrorKind::Auth
     } else if contains("unknown command")
         || contains("non deterministic commands")
@@ -95,7 +98,9 @@ impl Failure {
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
         let kind = match error.kind() {
-            redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => ErrorKind::Malformed,
+            redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
+                ErrorKind::Malformed
+            }
             _ if error.is_timeout() => ErrorKind::Timeout,
             _ => ErrorKind::Unavailable,
         };

@@ -123,7 +123,11 @@ impl<T: Usable> Flight<T> {
     /// asks meanwhile is told why.
     pub(crate) fn lose(&self, lost: &Arc<T>, pause: Duration, error: &BackendError) {
         let mut state = self.0.state.lock();
-        if state.value.as_ref().is_some_and(|value| Arc::ptr_eq(value, lost)) {
+        if state
+            .value
+            .as_ref()
+            .is_some_and(|value| Arc::ptr_eq(value, lost))
+        {
             state.value = None;
             state.failure = Some((Instant::now() + pause, error.kind(), text_of(error)));
         }
@@ -165,7 +169,10 @@ impl<T> Drop for Finish<T> {
             return;
         };
         let result = self.result.take().unwrap_or_else(|| {
-            Err(BackendError::new(ErrorKind::Unavailable, "the attempt to connect was cut short"))
+            Err(BackendError::new(
+                ErrorKind::Unavailable,
+                "the attempt to connect was cut short",
+            ))
         });
         let mut state = inner.state.lock();
         let attempt = state.attempt.take();
@@ -190,12 +197,15 @@ impl<T> Drop for Finish<T> {
 /// The error without its kind, which it prints first.
 fn text_of(error: &BackendError) -> String {
     let text = error.to_string();
-    text.split_once(": ").map_or(text.clone(), |(_, text)| text.to_owned())
+    text.split_once(": ")
+        .map_or(text.clone(), |(_, text)| text.to_owned())
 }
 
 /// Up to a quarter longer, so that processes do not come back all at once.
 fn pause_after(failures: u32) -> Duration {
-    let pause = FIRST_PAUSE.saturating_mul(1 << failures.min(5)).min(LONGEST_PAUSE);
+    let pause = FIRST_PAUSE
+        .saturating_mul(1 << failures.min(5))
+        .min(LONGEST_PAUSE);
     let random = RandomState::new().hash_one(failures) % 64;
     pause + pause.mul_f64(random as f64 / 256.0)
 }

@@ -138,8 +138,15 @@ mod tests {
 
     #[test]
     fn b22_a_version_before_6_2_is_refused() {
-        for (version, supported) in [("4.0.14", false), ("6.0.9", false), ("6.2.0", true), ("7.2.4", true), ("10.0.1", true)] {
-            let checked = server(&format!("# Server\r\nredis_version:{version}\r\n")).check_version();
+        for (version, supported) in [
+            ("4.0.14", false),
+            ("6.0.9", false),
+            ("6.2.0", true),
+            ("7.2.4", true),
+            ("10.0.1", true),
+        ] {
+            let checked =
+                server(&format!("# Server\r\nredis_version:{version}\r\n")).check_version();
             assert_eq!(checked.is_ok(), supported, "{version}");
             if let Err(error) = checked {
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -150,7 +157,10 @@ mod tests {
     #[test]
     fn b61_only_a_policy_that_drops_any_key_is_warned_of() {
         let warnings = |maxmemory: u64, policy: &str| {
-            server(&format!("maxmemory:{maxmemory}\r\nmaxmemory_policy:{policy}\r\n")).warnings()
+            server(&format!(
+                "maxmemory:{maxmemory}\r\nmaxmemory_policy:{policy}\r\n"
+            ))
+            .warnings()
         };
         assert_eq!(warnings(1, "noeviction"), Vec::<String>::new());
         assert_eq!(warnings(1, "volatile-ttl"), Vec::<String>::new());

@@ -35,7 +35,11 @@ pub(crate) fn args(
     at: Option<Timestamp>,
     call: Call<'_>,
 ) -> Result<Args, BackendError> {
-    let charges = if let Call::Acquire(costs) = call { costs.len() } else { 2 };
+    let charges = if let Call::Acquire(costs) = call {
+        costs.len()
+    } else {
+        2
+    };
     let mut args = Args::with_capacity(3 + 7 * quotas.len() + 2 * charges);
     match at {
         Some(at) => args.push_number(moment(at)?),
@@ -123,7 +127,10 @@ fn push_refund(args: &mut Args, quota: &Quota, refund: Refund) {
             (whole, (units % n) as u64)
         }
         Algorithm::SlidingLog => (refund.cost, charged_at),
-        _ => (refund.cost, quota.tick_of(charged_at) / quota.period_ticks()),
+        _ => (
+            refund.cost,
+            quota.tick_of(charged_at) / quota.period_ticks(),
+        ),
     };
     args.push_number(first.min(MAX_LUA));
     args.push_number(second.min(MAX_LUA));
@@ -140,10 +147,7 @@ fn moment(at: Timestamp) -> Result<u64, BackendError> {
 }
 
 /// Reads a reply: the time, and what is stored for each quota.
-pub(crate) fn read(
-    quotas: &[Quota],
-    reply: &[i64],
-) -> Result<(Timestamp, Record), BackendError> {
+pub(crate) fn read(quotas: &[Quota], reply: &[i64]) -> Result<(Timestamp, Record), BackendError> {
     read_all(quotas, reply).ok_or_else(malformed)
 }
 
@@ -176,7 +180,9 @@ fn read_all(quotas: &[Quota], reply: &[i64]) -> Option<(Timestamp, Record)> {
                 count: next()?,
             },
             _ => {
-                let count = usize::try_from(next()?).ok().filter(|n| *n <= reply.len())?;
+                let count = usize::try_from(next()?)
+                    .ok()
+                    .filter(|n| *n <= reply.len())?;
                 let admissions = (0..count)
                     .map(|_| {
                         Some(Admission {
@@ -247,7 +253,11 @@ pub(crate) fn short_decision(
     let allowed = room >= 0;
     // What is missing from a full bucket is what there is no room for, less the cost if refused.
     let full = i128::from(quota.units_when_full()) - i128::from(room);
-    let debt = if allowed { full } else { full - i128::from(units(quota, cost)) };
+    let debt = if allowed {
+        full
+    } else {
+        full - i128::from(units(quota, cost))
+    };
     let debt = u128::try_from(debt).map_err(|_| malformed())?;
     let meter = Meter::TokenBucket(token_bucket::Meter { debt, moved: false });
     let request = Request {

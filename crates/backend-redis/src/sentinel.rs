@@ -37,13 +37,9 @@ pub(crate) async fn master(
     Err(last)
 }
 
-async fn ask(
-    settings: &Settings,
-    sentinel: &Address,
-    name: &str,
-) -> Result<Address, BackendError> {
+async fn ask(settings: &Settings, sentinel: &Address, name: &str) -> Result<Address, BackendError> {
     let stream = open(sentinel, settings.encryption.as_ref()).await?;
-    let connection = Connection::over(stream).await?;
+    let connection = Connection::over(stream, settings.timeout).await?;
     let mut commands = redis::pipe();
     let Login { user, password } = &settings.target.sentinel_login;
     if let Some(password) = password {
@@ -53,11 +49,17 @@ async fn ask(
         }
         commands.arg(password);
     }
-    commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let mut replies = connection.pipeline(&commands).await.map_err(|failure| match failure {
-        Failure::Reply(error) => reply_error(&error),
-        Failure::Broken(error) => error,
-    })?;
+    commands
+        .cmd("SENTINEL")
+        .arg("GET-MASTER-ADDR-BY-NAME")
+        .arg(name);
+    let mut replies = connection
+        .pipeline(&commands)
+        .await
+        .map_err(|failure| match failure {
+            Failure::Reply(error) => reply_error(&error),
+            Failure::Broken(error) => error,
+        })?;
     let unknown = || {
         BackendError::new(
             ErrorKind::Unavailable,

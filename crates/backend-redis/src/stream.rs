@@ -41,7 +41,9 @@ pub(crate) async fn open(
     };
     match address {
         Address::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
+            let stream = TcpStream::connect((host.as_str(), *port))
+                .await
+                .map_err(failed)?;
             // Requests are small, and each waits for an answer.
             stream.set_nodelay(true).map_err(failed)?;
             match encryption {
@@ -56,7 +58,10 @@ pub(crate) async fn open(
             }
         }
         #[cfg(unix)]
-        Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix).map_err(failed),
+        Address::Unix(path) => UnixStream::connect(path)
+            .await
+            .map(Stream::Unix)
+            .map_err(failed),
         #[cfg(not(unix))]
         Address::Unix(_) => Err(BackendError::new(
             ErrorKind::Unsupported,
@@ -89,7 +94,11 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         each!(self.get_mut(), s => Pin::new(s).poll_write(cx, buf))
     }
 

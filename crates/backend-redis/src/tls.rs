@@ -47,7 +47,8 @@ impl Encryption {
         };
         let config = match (&files.cert, &files.key) {
             (Some(cert), Some(key)) => {
-                let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+                let key =
+                    PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
                 builder
                     .with_client_auth_cert(certificates(cert)?, key)
                     .map_err(|error| bad(format!("the client certificate: {error}")))?
@@ -67,7 +68,10 @@ impl Encryption {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| bad("the host's name cannot be in a certificate".into()))?;
         self.0.connect(name, stream).await.map_err(|error| {
-            BackendError::new(ErrorKind::Unavailable, format!("TLS with {host} failed: {error}"))
+            BackendError::new(
+                ErrorKind::Unavailable,
+                format!("TLS with {host} failed: {error}"),
+            )
         })
     }
 }
@@ -80,7 +84,9 @@ fn roots(files: &TlsFiles) -> Result<RootCertStore, BackendError> {
     };
     roots.add_parsable_certificates(found);
     if roots.is_empty() {
-        return Err(bad("there are no certificates to trust; name one with ?ca=/path".into()));
+        return Err(bad(
+            "there are no certificates to trust; name one with ?ca=/path".into(),
+        ));
     }
     Ok(roots)
 }

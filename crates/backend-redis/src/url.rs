@@ -27,7 +27,10 @@ impl fmt::Display for Address {
 pub(crate) enum Topology {
     Single(Address),
     Cluster(Vec<Address>),
-    Sentinel { sentinels: Vec<Address>, master: String },
+    Sentinel {
+        sentinels: Vec<Address>,
+        master: String,
+    },
 }
 
 /// A name and a password; `Debug` shows neither.
@@ -39,7 +42,11 @@ pub(crate) struct Login {
 
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.password.is_some() { "Login(***)" } else { "Login(none)" })
+        f.write_str(if self.password.is_some() {
+            "Login(***)"
+        } else {
+            "Login(none)"
+        })
     }
 }
 
@@ -70,7 +77,9 @@ const SENTINEL_PORT: u16 = 26_379;
 impl Target {
     /// Reads a URL. No error repeats it, since it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Self, BackendError> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("it has no scheme"))?;
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| bad("it has no scheme"))?;
         let scheme = scheme.to_ascii_lowercase();
         let (base, shape) = scheme.split_once('+').unwrap_or((&scheme, ""));
         let encrypted = match base {
@@ -80,7 +89,9 @@ impl Target {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         // A password may hold an @ that nobody escaped; a host never does.
-        let (login, rest) = rest.rsplit_once('@').map_or(("", rest), |(login, rest)| (login, rest));
+        let (login, rest) = rest
+            .rsplit_once('@')
+            .map_or(("", rest), |(login, rest)| (login, rest));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let mut target = Self {
             topology: Topology::Cluster(Vec::new()),
@@ -99,14 +110,18 @@ impl Target {
             "" => {
                 db = segments.next();
                 let [address] = &addresses(hosts, REDIS_PORT)?[..] else {
-                    return Err(bad("it names several hosts; use redis+cluster:// or redis+sentinel://"));
+                    return Err(bad(
+                        "it names several hosts; use redis+cluster:// or redis+sentinel://",
+                    ));
                 };
                 Topology::Single(address.clone())
             }
             "unix" if encrypted => return Err(bad("a unix socket is never encrypted")),
             "unix" => {
                 if !hosts.is_empty() || path.is_empty() {
-                    return Err(bad("a unix socket is an absolute path: redis+unix:///run/redis.sock"));
+                    return Err(bad(
+                        "a unix socket is an absolute path: redis+unix:///run/redis.sock",
+                    ));
                 }
                 Topology::Single(Address::Unix(format!("/{}", decode(path)?).into()))
             }
@@ -159,7 +174,9 @@ impl Target {
                 ("key", Some(tls)) => tls.key = Some(value.into()),
                 ("insecure", Some(tls)) => tls.insecure = matches!(&*value, "" | "true" | "1"),
                 ("ca" | "cert" | "key" | "insecure", None) => {
-                    return Err(bad("certificates need an encrypted scheme, such as rediss://"));
+                    return Err(bad(
+                        "certificates need an encrypted scheme, such as rediss://",
+                    ));
                 }
                 _ => {
                     return Err(bad(
@@ -206,7 +223,9 @@ fn parse_login(login: &str) -> Result<Login, BackendError> {
         password: some(decode(password)?),
     };
     if login.password.is_none() {
-        return Err(bad("it names a user without a password: use redis://user:password@host"));
+        return Err(bad(
+            "it names a user without a password: use redis://user:password@host",
+        ));
     }
     Ok(login)
 }
@@ -217,7 +236,9 @@ fn addresses(hosts: &str, default_port: u16) -> Result<Vec<Address>, BackendErro
         .map(|host| {
             let (name, port) = match host.strip_prefix('[') {
                 Some(v6) => {
-                    let (name, port) = v6.split_once(']').ok_or_else(|| bad("an IPv6 address lacks its ]"))?;
+                    let (name, port) = v6
+                        .split_once(']')
+                        .ok_or_else(|| bad("an IPv6 address lacks its ]"))?;
                     (name, port.strip_prefix(':'))
                 }
                 None => match host.rsplit_once(':') {
@@ -235,7 +256,8 @@ fn addresses(hosts: &str, default_port: u16) -> Result<Vec<Address>, BackendErro
 }
 
 fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, BackendError> {
-    text.parse().map_err(|_| bad(&format!("{what} is no number that fits")))
+    text.parse()
+        .map_err(|_| bad(&format!("{what} is no number that fits")))
 }
 
 /// Undoes percent-encoding.
@@ -257,7 +279,10 @@ fn decode(text: &str) -> Result<String, BackendError> {
 }
 
 fn bad(why: &str) -> BackendError {
-    BackendError::new(ErrorKind::Config, format!("the Redis URL cannot be used: {why}"))
+    BackendError::new(
+        ErrorKind::Config,
+        format!("the Redis URL cannot be used: {why}"),
+    )
 }
 
 #[cfg(test)]
@@ -277,7 +302,10 @@ mod tests {
         let single = parse("redis://127.0.0.1:6380/3?protocol=resp3");
         assert_eq!(single.topology, Topology::Single(tcp("127.0.0.1", 6380)));
         assert_eq!((single.db, single.resp3, &single.tls), (3, true, &None));
-        assert_eq!(parse("valkey://[::1]").topology, Topology::Single(tcp("::1", 6379)));
+        assert_eq!(
+            parse("valkey://[::1]").topology,
+            Topology::Single(tcp("::1", 6379))
+        );
         assert_eq!(
             parse("valkey+cluster://a,b:1").topology,
             Topology::Cluster(vec![tcp("a", 6379), tcp("b", 1)])
@@ -295,18 +323,41 @@ mod tests {
             parse("redis+unix:///run/redis.sock?db=4").topology,
             Topology::Single(Address::Unix("/run/redis.sock".into()))
         );
-        assert!(parse("rediss://h?insecure=true&ca=/x").tls.unwrap().insecure);
+        assert!(
+            parse("rediss://h?insecure=true&ca=/x")
+                .tls
+                .unwrap()
+                .insecure
+        );
         let login = parse("redis://svc:p%40ss:word@h").login;
-        assert_eq!((login.user.as_deref(), login.password.as_deref()), (Some("svc"), Some("p@ss:word")));
+        assert_eq!(
+            (login.user.as_deref(), login.password.as_deref()),
+            (Some("svc"), Some("p@ss:word"))
+        );
     }
 
     #[test]
     fn what_cannot_be_used_says_why() {
         for url in [
-            "redis", "http://h", "redis://", "redis://h:port", "redis://a,b", "redis://h/x",
-            "redis://h/0/1", "redis+unix://sock", "rediss+unix:///s", "redis+cluster://h?db=1",
-            "redis+sentinel://h", "redis+moon://h", "redis://h?protocol=4", "redis://h?ca=/x",
-            "redis://h?unknown=1", "redis://user@h", "redis://%zz:p@h", "redis://[::1", "redis://h?db=-1",
+            "redis",
+            "http://h",
+            "redis://",
+            "redis://h:port",
+            "redis://a,b",
+            "redis://h/x",
+            "redis://h/0/1",
+            "redis+unix://sock",
+            "rediss+unix:///s",
+            "redis+cluster://h?db=1",
+            "redis+sentinel://h",
+            "redis+moon://h",
+            "redis://h?protocol=4",
+            "redis://h?ca=/x",
+            "redis://h?unknown=1",
+            "redis://user@h",
+            "redis://%zz:p@h",
+            "redis://[::1",
+            "redis://h?db=-1",
         ] {
             let error = Target::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");
@@ -324,10 +375,17 @@ mod tests {
             let target = parse(url);
             assert!(!format!("{target} {target:?}").contains("s3cr3t"), "{url}");
         }
-        for url in ["redis://svc:s3cr3t@h:x", "s3cr3t", "redis://svc:s3cr3t@h?s3cr3t=1"] {
+        for url in [
+            "redis://svc:s3cr3t@h:x",
+            "s3cr3t",
+            "redis://svc:s3cr3t@h?s3cr3t=1",
+        ] {
             let error = Target::parse(url).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{url}");
         }
-        assert_eq!(parse("redis://svc:s3cr3t@h:1/2").to_string(), "redis://***@h:1/2");
+        assert_eq!(
+            parse("redis://svc:s3cr3t@h:1/2").to_string(),
+            "redis://***@h:1/2"
+        );
     }
 }

@@ -29,7 +29,10 @@ async fn backend(flavor: Flavor, query: &str) -> RedisBackend {
 }
 
 conformance!(redis_7, backend(Flavor::Redis, "").await);
-conformance!(redis_7_resp3, backend(Flavor::Redis, "?protocol=resp3").await);
+conformance!(
+    redis_7_resp3,
+    backend(Flavor::Redis, "?protocol=resp3").await
+);
 conformance!(redis_6_2, backend(Flavor::Redis62, "").await);
 conformance!(redis_8, backend(Flavor::Redis8, "").await);
 conformance!(valkey_9, backend(Flavor::Valkey, "").await);
