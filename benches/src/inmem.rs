@@ -128,7 +128,9 @@ pub fn order(n: usize, len: usize, seed: u64) -> Vec<u32> {
         .collect()
 }
 
-fn thread_cpu() -> Duration {
+/// Processor time of this thread so far.
+#[must_use]
+pub fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }

@@ -42,7 +42,7 @@ use crate::table::{Entry, Table};
 ///   identities without a record share one overflow record a policy: together they get the quota
 ///   once, until there is room. A log that cannot grow merges its newest admissions: it may refuse
 ///   longer than it should, and never admits more.
-/// - Memory grows with the records held at one time, 40 bytes each for a token bucket, and is used
+/// - Memory grows with the records held at one time, about 40 bytes each for a token bucket, and is used
 ///   again but not given back. There is no background task.
 /// - Identities are kept as 128-bit hashes with a random seed, never as text.
 /// - Time is monotonic: it is the wall clock's when the backend is made, and goes on by a steady
@@ -398,7 +398,12 @@ impl CounterBackend for MemoryBackend {
         subject: Subject<'_>,
         cost: Cost,
     ) -> Option<Result<Decision, BackendError>> {
-        Some(Ok(self.call(&Acquire(cost), subject.policy, subject.key, subject.at)))
+        Some(Ok(self.call(
+            &Acquire(cost),
+            subject.policy,
+            subject.key,
+            subject.at,
+        )))
     }
 
     async fn acquire_batch(

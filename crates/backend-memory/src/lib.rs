@@ -30,3 +30,7 @@ mod table;
 pub use backend::MemoryBackend;
 pub use config::MemoryBackendBuilder;
 pub use stats::Stats;
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct Readme;

@@ -1,5 +1,7 @@
 //! What a flood of keys can and cannot do.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
 use std::time::Duration;
 
 use tollgate_core::{
@@ -237,6 +239,50 @@ fn a_policy_that_changes_its_kind_keeps_one_record() {
         assert_eq!(backend.stats().held, keys.len() as u64);
         assert!(clock.now() > Timestamp::default());
     }
+}
+
+/// Four threads at the bound, with resets, and a clock that lets records go idle now and then.
+#[test]
+fn the_bound_and_the_quotas_hold_under_many_hands() {
+    const MAX: u64 = 512;
+    let (backend, clock) = manual(MAX);
+    let policies = [policy("a", "3/1s"), policy("b", "3/1s sliding_log")];
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (backend, clock, policies) = (&backend, &clock, &policies);
+            scope.spawn(move || {
+                let mut x = thread + 1;
+                for step in 0..20_000 {
+                    x ^= x << 13;
+                    x ^= x >> 7;
+                    x ^= x << 17;
+                    let policy = &policies[(x % 2) as usize];
+                    let key = ((x >> 8) % 1_500).to_string();
+                    match x >> 60 {
+                        0 => backend.try_reset(policy, &key),
+                        1 => drop(backend.try_peek(policy, &key, Cost::ONE)),
+                        _ => drop(backend.try_acquire(policy, &key, Cost::ONE)),
+                    }
+                    if step % 64 == 0 {
+                        assert!(backend.stats().held <= MAX);
+                    }
+                    if thread == 0 && step % 2_000 == 0 {
+                        clock.advance(Duration::from_millis(700));
+                    }
+                }
+            });
+        }
+    });
+    assert!(backend.stats().overflow_decisions > 0);
+    // Nothing was lost of the count: when all is idle, all the room is there again.
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(backend.stats().live, 0);
+    let last = policy("c", "1/h");
+    for i in 0..MAX {
+        assert!(admits(&backend, &last, &i.to_string()), "{i}");
+    }
+    let stats = backend.stats();
+    assert_eq!((stats.live, stats.held), (MAX, MAX));
 }
 
 #[tokio::test]

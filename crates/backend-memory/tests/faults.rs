@@ -1,5 +1,7 @@
 //! Faults that other limiters had, by the numbers of `docs/faults.md`.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 

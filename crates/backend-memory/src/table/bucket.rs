@@ -7,9 +7,10 @@
 //!
 //! Entries lie densely: all used slots come before all free ones, and no node is empty.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::memory::{BUCKET, Memory, NODE};
+use super::memory::{BUCKET, Memory};
 use super::word::Word;
 use crate::hash::{Fingerprint, SPARE_BITS};
 use crate::rate::Stored;
@@ -232,61 +233,93 @@ pub(crate) struct Locked<'a, W: Word> {
 }
 
 impl<'a, W: Word> Locked<'a, W> {
-    /// Every slot, used and free, in order.
-    fn slots(&self) -> impl Iterator<Item = Slot<'a, W>> + use<'a, W> {
-        let (memory, words) = (self.memory, self.words);
+    /// The slot at a position, used or free; `None` beyond the last node.
+    fn slot(&self, position: usize) -> Option<Slot<'a, W>> {
+        if position < IN_BUCKET {
+            return Some(slot(self.words, position));
+        }
+        let mut further = position - IN_BUCKET;
         let mut node = self.head >> NEXT_SHIFT;
-        let nodes = std::iter::from_fn(move || {
-            (node != 0).then(|| {
-                let line: &[W; NODE] = memory.nodes.get(node);
-                node = line[0].load(Relaxed);
-                line
-            })
-        });
-        (0..IN_BUCKET)
-            .map(move |i| slot(words, i))
-            .chain(nodes.flat_map(|line| (0..IN_NODE).map(move |i| slot(line, i))))
+        while node != 0 {
+            let words = self.memory.nodes.get(node);
+            if further < IN_NODE {
+                return Some(slot(words, further));
+            }
+            further -= IN_NODE;
+            node = words[0].load(Relaxed);
+        }
+        None
     }
 
-    fn used(&self) -> impl Iterator<Item = Slot<'a, W>> + use<'a, W> {
-        self.slots().take_while(|slot| slot[HI].load(Relaxed) != 0)
-    }
-
-    fn slot(&self, position: usize) -> Slot<'a, W> {
-        self.slots()
-            .nth(position)
+    fn used(&self, position: usize) -> Slot<'a, W> {
+        self.slot(position)
             .expect("positions come from this bucket, which is locked")
     }
 
-    /// The entries, in order of their positions.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + use<'a, W> {
-        self.used().map(|slot| Entry {
+    /// Where the first entry lies of which `is` holds.
+    fn position(&self, is: impl Fn(Slot<'a, W>) -> bool) -> Option<usize> {
+        let mut position = 0;
+        let (mut line, mut slots): (&[W], usize) = (self.words, IN_BUCKET);
+        let mut node = self.head >> NEXT_SHIFT;
+        loop {
+            for i in 0..slots {
+                let slot = slot(line, i);
+                if slot[HI].load(Relaxed) == 0 {
+                    return None;
+                }
+                if is(slot) {
+                    return Some(position);
+                }
+                position += 1;
+            }
+            if node == 0 {
+                return None;
+            }
+            (line, slots) = (self.memory.nodes.get(node), IN_NODE);
+            node = line[0].load(Relaxed);
+        }
+    }
+
+    /// How many entries there are.
+    pub(super) fn count(&self) -> usize {
+        let count = Cell::new(0);
+        self.position(|_| {
+            count.set(count.get() + 1);
+            false
+        });
+        count.get()
+    }
+
+    /// The entry at a position below [`count`](Self::count).
+    pub(super) fn get(&self, position: usize) -> Entry {
+        let slot = self.used(position);
+        Entry {
             print: Fingerprint {
                 hi: slot[HI].load(Relaxed),
                 lo: slot[LO].load(Relaxed) >> SPARE_BITS << SPARE_BITS,
             },
             stored: stored(slot),
-        })
+        }
     }
 
     pub(crate) fn find(&self, print: Fingerprint) -> Option<(usize, Stored)> {
-        let position = self.used().position(|slot| is(slot, print))?;
-        Some((position, stored(self.slot(position))))
+        let position = self.position(|slot| is(slot, print))?;
+        Some((position, stored(self.used(position))))
     }
 
     /// Where an entry lies that decides like none at `now`.
     pub(crate) fn find_idle(&self, now: u64) -> Option<usize> {
-        self.used().position(|slot| stored(slot).is_idle(now))
+        self.position(|slot| stored(slot).is_idle(now))
     }
 
     pub(crate) fn set(&mut self, position: usize, entry: Entry) {
-        write(self.slot(position), Some(entry));
+        write(self.used(position), Some(entry));
     }
 
     /// Adds an entry, in a new node if all slots are used.
     pub(crate) fn push(&mut self, entry: Entry) {
-        let used = self.used().count();
-        if let Some(free) = self.slots().nth(used) {
+        let used = self.count();
+        if let Some(free) = self.slot(used) {
             write(free, Some(entry));
             return;
         }
@@ -299,8 +332,8 @@ impl<'a, W: Word> Locked<'a, W> {
 
     /// Takes an entry out; the last one takes its place.
     pub(crate) fn remove(&mut self, position: usize) {
-        let last = self.used().count() - 1;
-        let (gap, end) = (self.slot(position), self.slot(last));
+        let last = self.count() - 1;
+        let (gap, end) = (self.used(position), self.used(last));
         for (to, from) in gap.iter().zip(end) {
             to.store(from.load(Relaxed), Relaxed);
         }

@@ -70,6 +70,12 @@ impl<W> Memory<W> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn nodes_in_use(&self) -> u64 {
+        let pool = self.pool.lock();
+        u64::from(pool.used) - pool.free.len() as u64
+    }
+
     /// A node that nobody uses, all its words 0.
     pub(crate) fn take_node(&self) -> u64 {
         let mut pool = self.pool.lock();

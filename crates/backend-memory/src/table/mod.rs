@@ -139,11 +139,10 @@ impl<W: Word> Table<W> {
         let mut old = self.lock_bucket(new - half);
         {
             let mut fresh = self.lock_bucket(new);
-            let mut position = old.entries().count();
-            while position > 0 {
-                position -= 1;
-                let entry = old.entries().nth(position);
-                if let Some(entry) = entry.filter(|entry| home(entry.print.hi, new + 1) == new) {
+            // From the end, because the last entry takes the place of one that goes.
+            for position in (0..old.count()).rev() {
+                let entry = old.get(position);
+                if home(entry.print.hi, new + 1) == new {
                     old.remove(position);
                     fresh.push(entry);
                 }

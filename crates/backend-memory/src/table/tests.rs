@@ -114,6 +114,28 @@ fn all_entries_may_crowd_into_one_bucket() {
 }
 
 #[test]
+fn an_entry_takes_about_forty_bytes_at_every_size() {
+    const ENTRIES: u64 = 200_000;
+    let table = Table::new(ENTRIES);
+    let hash = |i: u64| (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).swap_bytes() | 1 << 63;
+    let (mut most, mut sum) = (0.0_f64, 0.0);
+    for i in 0..ENTRIES {
+        let print = Fingerprint { hi: hash(i), lo: 0 };
+        let stored = Stored { tat: 1, n: 1 };
+        table.lock(print.hi).push(Entry { print, stored });
+        table.grow(i + 1);
+        // At every size; a table of a few has its first buckets.
+        if i % 1_000 == 999 {
+            let bytes = 128 * table.buckets() + 64 * table.memory.nodes_in_use();
+            let each = bytes as f64 / (i + 1) as f64;
+            (most, sum) = (most.max(each), sum + each);
+        }
+    }
+    let mean = sum / (ENTRIES / 1_000) as f64;
+    assert!(most <= 46.0 && mean <= 38.0, "most {most}, mean {mean}");
+}
+
+#[test]
 fn nothing_is_lost_while_it_grows_under_many_hands() {
     const EACH: u64 = 20_000;
     const THREADS: u64 = 4;
