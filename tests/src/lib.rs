@@ -4,3 +4,18 @@
 //! is in the name of the test that shows it (`b15_..`, `s27_..`); `tests/all/coverage.rs` checks
 //! that none is lost. The program is not tested here: its own crate does that, where cargo says
 //! where the binary is.
+
+/// The examples of the project's own pages, which are compiled and run like any other.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
+
+/// See [`Readme`].
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/algorithms.md")]
+pub struct Algorithms;
+
+/// See [`Readme`].
+#[cfg(doctest)]
+#[doc = include_str!("../../crates/limiter/README.md")]
+pub struct LibraryReadme;
