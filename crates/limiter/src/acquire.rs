@@ -72,7 +72,8 @@ impl<'a> IntoFuture for Acquire<'a> {
 
 /// The future of a charge.
 ///
-/// A remembered refusal is answered without a single allocation.
+/// What this process knows by itself is answered without a single allocation: a remembered refusal,
+/// and whatever a store in memory says.
 #[must_use = "futures do nothing unless polled"]
 pub struct AcquireFuture<'a>(State<'a>);
 
@@ -131,6 +132,12 @@ fn start(acquire: Acquire<'_>) -> Result<Running<'_>, Answer> {
             return Err(Ok(decision));
         }
     };
+    // A store in this process needs no future, and so no room for one.
+    if let Some(answer) = stack.ask_now(subject, cost, asked) {
+        return Err(answer
+            .map_err(Error::from)
+            .inspect(|decision| limit.made(decision)));
+    }
     let asking = async move {
         let subject = tollgate_core::Subject {
             policy: limit.policy(),

@@ -130,6 +130,14 @@ impl<B: CounterBackend> CounterBackend for Timeout<B> {
         self.bound(self.inner.acquire(subject, cost))
     }
 
+    fn acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        self.inner.acquire_now(subject, cost)
+    }
+
     fn acquire_batch(
         &self,
         subject: Subject<'_>,

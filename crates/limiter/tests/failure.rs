@@ -422,3 +422,34 @@ fn b89_metrics_are_labelled_by_configuration_only() {
     assert_eq!(unenforced("out_of_memory"), Some(5));
     assert_eq!(unenforced("circuit_open"), Some(10_000));
 }
+
+/// A store that answers without waiting goes another way through the stack; all must hold there too.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_answers_at_once_is_guarded_all_the_same() {
+    let store = Scripted::default().immediate();
+    let limiter = limiter(&store, FailurePolicy::Closed);
+    let limit = limiter.policy("p", quotas("3/60s")).unwrap();
+    let decisions = ask(&limit, 6).await;
+    let allowed: Vec<_> = decisions.iter().map(Decision::allowed).collect();
+    assert_eq!(allowed, [true, true, true, false, false, false]);
+    assert_eq!(decisions[5].origin(), Origin::RememberedRefusal);
+    assert_eq!(store.calls(), 4);
+
+    limiter.forget();
+    store.set(Mode::Fails(ErrorKind::OutOfMemory));
+    for decision in ask(&limit, 20).await {
+        assert_eq!(decision.origin(), Origin::FailClosed);
+    }
+    assert_eq!(store.calls(), 9, "the breaker opened");
+    let health = limiter.health();
+    assert_eq!(
+        (health.unenforced, health.breaker),
+        (20, BreakerState::Open)
+    );
+
+    store.set(Mode::Works);
+    advance(SECOND).await;
+    assert_eq!(ask(&limit, 1).await[0].origin(), Origin::Shared);
+    assert!(limiter.health().enforcing);
+    assert_eq!(limiter.health().breaker, BreakerState::Closed);
+}

@@ -402,3 +402,37 @@ fn everything_can_be_sent_and_shared() {
         send(&limit.reset("k"));
     });
 }
+
+/// The way without a future and the one with it, on two stores of the same history.
+#[tokio::test]
+async fn asking_now_and_asking_the_future_agree() {
+    use tollgate::memory::MemoryBackend;
+    use tollgate::{
+        Breaker, CircuitBreaker, CounterBackend, FailurePolicy, Fallback, Policy, Subject, Tiered,
+        Timeout,
+    };
+    let stack = || {
+        let timeout = Timeout::new(MemoryBackend::new(), Duration::from_secs(1));
+        let breaker = CircuitBreaker::new(timeout, Breaker::default());
+        Tiered::new(Fallback::new(breaker, FailurePolicy::Closed), 100)
+    };
+    let (one, other) = (stack(), stack());
+    let mut rng = tollgate_testkit::Rng::new(3);
+    for algorithm in Algorithm::ALL {
+        let quota = rng.quota(algorithm);
+        let policy = Policy::new(algorithm.as_str(), [quota]).unwrap();
+        let mut now = rng.moment();
+        for _ in 0..200 {
+            let key = Key::from("k");
+            let subject = Subject::new(&policy, &key).at(now);
+            let cost = rng.cost(quota.capacity());
+            let at_once = one.acquire_now(subject, cost).unwrap().unwrap();
+            assert_eq!(
+                at_once,
+                other.acquire(subject, cost).await.unwrap(),
+                "{quota}"
+            );
+            now = now + rng.pause(now, quota.period());
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tollgate_core::{BackendError, ErrorKind};
 
 use super::{Breaker, BreakerState};
 use crate::time::{FOREVER, Instant};
@@ -58,6 +59,16 @@ impl Word {
 pub(super) enum Outcome {
     Success,
     Failure,
+}
+
+impl Outcome {
+    /// A failure is an error that says that the store is not well, rather than this one request.
+    pub(super) fn of<T>(answer: &Result<T, BackendError>) -> Self {
+        match answer.as_ref().map_err(BackendError::kind) {
+            Ok(_) | Err(ErrorKind::Contended | ErrorKind::Config) => Self::Success,
+            Err(_) => Self::Failure,
+        }
+    }
 }
 
 pub(super) struct Cell {

@@ -116,18 +116,10 @@ impl<T, F: Future<Output = Result<T, BackendError>>> Future for Guarded<'_, F> {
         }
         let answer = ready!(this.call.poll(cx));
         if let Some(ticket) = this.ticket.take() {
-            ticket.done(match &answer {
-                Err(error) if is_failure(error.kind()) => Outcome::Failure,
-                _ => Outcome::Success,
-            });
+            ticket.done(Outcome::of(&answer));
         }
         Poll::Ready(answer)
     }
-}
-
-/// Whether an error says that the store is not well, rather than this one request.
-const fn is_failure(kind: ErrorKind) -> bool {
-    !matches!(kind, ErrorKind::Contended | ErrorKind::Config)
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -138,6 +130,21 @@ impl<B: CounterBackend> CounterBackend for CircuitBreaker<B> {
         cost: Cost,
     ) -> impl Future<Output = Result<Decision, BackendError>> + Send {
         self.guard(self.inner.acquire(subject, cost))
+    }
+
+    /// Only while it is closed: a probe has a future of its own.
+    fn acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        if self.state() != BreakerState::Closed {
+            return None;
+        }
+        let ticket = self.cell.admit()?;
+        let answer = self.inner.acquire_now(subject, cost)?;
+        ticket.done(Outcome::of(&answer));
+        Some(answer)
     }
 
     fn acquire_batch(

@@ -212,6 +212,20 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
         }
     }
 
+    fn acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        Some(match self.inner.acquire_now(subject, cost)? {
+            Ok(decision) => {
+                self.monitor.answered();
+                Ok(decision)
+            }
+            Err(error) => self.instead(subject, cost, &error),
+        })
+    }
+
     async fn acquire_batch(
         &self,
         subject: Subject<'_>,

@@ -135,6 +135,17 @@ impl<B: CounterBackend> Tiered<B> {
         self.learned(subject, cost, asked, answer)
     }
 
+    /// [`acquire_now`](CounterBackend::acquire_now) once nothing was recalled.
+    pub(crate) fn ask_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+        asked: Asked,
+    ) -> Option<Result<Decision, BackendError>> {
+        let answer = self.inner.acquire_now(subject, cost)?;
+        Some(self.learned(subject, cost, asked, answer))
+    }
+
     /// [`acquire`](CounterBackend::acquire) for a caller who will sleep for as long as it says, and
     /// so must not be told a longer wait than the true one.
     pub(crate) async fn acquire_exactly(
@@ -169,6 +180,17 @@ impl<B: CounterBackend> CounterBackend for Tiered<B> {
                 let answer = self.inner.acquire(subject, cost).await;
                 self.learned(subject, cost, asked, answer)
             }
+        }
+    }
+
+    fn acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        match self.recall(subject, cost) {
+            Recall::Refused(decision) => Some(Ok(decision)),
+            Recall::Ask(asked) => self.ask_now(subject, cost, asked),
         }
     }
 

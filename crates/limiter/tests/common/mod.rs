@@ -6,9 +6,11 @@ pub mod recorder;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::pending;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::{Future, pending};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -39,6 +41,7 @@ pub struct Scripted(Arc<Inner>);
 struct Inner {
     store: CasBackend<MapStore>,
     mode: Mutex<Mode>,
+    immediate: AtomicBool,
     calls: AtomicU64,
     held: Mutex<VecDeque<Release>>,
 }
@@ -48,6 +51,7 @@ impl Default for Inner {
         Self {
             store: CasBackend::new(MapStore::default()),
             mode: Mutex::default(),
+            immediate: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             held: Mutex::default(),
         }
@@ -59,6 +63,12 @@ impl Scripted {
         let store = Self::default();
         store.set(mode);
         store
+    }
+
+    /// Answers `acquire_now` too, while it works or fails at once.
+    pub fn immediate(self) -> Self {
+        self.0.immediate.store(true, Ordering::SeqCst);
+        self
     }
 
     pub fn set(&self, mode: Mode) {
@@ -105,6 +115,23 @@ impl CounterBackend for Scripted {
     async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
         self.enter().await?;
         self.0.store.acquire(subject, cost).await
+    }
+
+    fn acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        let mode = *self.0.mode.lock().unwrap();
+        let at_once = matches!(mode, Mode::Works | Mode::Fails(_));
+        if !at_once || !self.0.immediate.load(Ordering::SeqCst) {
+            return None;
+        }
+        let call = pin!(self.acquire(subject, cost));
+        match call.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => unreachable!("this mode does not wait"),
+        }
     }
 
     async fn acquire_batch(
