@@ -109,9 +109,11 @@ impl Gateway {
         }
     }
 
-    /// What was logged up to now.
+    /// What was logged up to now, in whole lines.
     pub(crate) fn log(&self) -> String {
-        self.stderr.lock().unwrap().clone()
+        let log = self.stderr.lock().unwrap();
+        let end = log.rfind('\n').map_or(0, |last| last + 1);
+        log[..end].to_owned()
     }
 
     /// What was printed after the address.
