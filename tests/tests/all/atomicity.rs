@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::support::{PATIENT, Store, admitted, fresh, ms, refused, seconds, stores};
 use tollgate::{Limiter, Quota, QuotaFault};
-use tollgate_testkit::{FaultProxy, RedisServer, Reply, Rule};
+use tollgate_testkit::{FaultProxy, RedisServer, Reply, Rule, wait_until};
 
 async fn pttl(server: &RedisServer, key: &str) -> i64 {
     server.command(&["PTTL", key]).await.integer().unwrap()
@@ -29,9 +29,11 @@ async fn b01_a_cut_connection_never_leaves_a_counter_without_an_expiry() {
         if let Ok(backend) = tollgate::connect(&proxy.url()).await {
             let limiter = Limiter::builder(backend).timeout(PATIENT).build();
             let limit = limiter.policy(&fresh("b01"), [quota]).unwrap();
-            for _ in 0..4 {
+            for _ in 0..3 {
                 limit.acquire("k").await.unwrap();
             }
+            let enforced = async || limit.acquire("k").await.unwrap().origin().is_enforced();
+            wait_until("a connection that is not cut", seconds(10), enforced).await;
             for key in server
                 .keys(&format!("tollgate:v1:{}:*", limit.name()))
                 .await
@@ -56,7 +58,7 @@ async fn b01_a_cut_connection_never_leaves_a_counter_without_an_expiry() {
 async fn b01_s9_a_decision_is_one_evalsha_and_nothing_else() {
     let server = RedisServer::start().await;
     let proxy = FaultProxy::start(server.address()).await;
-    let store = Store::over("redis", tollgate::connect(&proxy.url()).await.unwrap());
+    let store = Store::over("redis", crate::support::connect(&proxy.url()).await);
     for algorithm in tollgate::Algorithm::ALL {
         let limit = store.limit(&format!("3/10s {algorithm}, 100/h"));
         // The first may have to load a script.
@@ -76,7 +78,7 @@ async fn b03_a_first_charge_of_more_than_one_has_an_expiry() {
     let server = RedisServer::start().await;
     let url = server.url();
     let mut all = stores().await;
-    all.push(Store::over("own", tollgate::connect(&url).await.unwrap()));
+    all.push(Store::over("own", crate::support::connect(&url).await));
     for store in all {
         let limit = store.limit("10/60s fixed_window");
         let first = limit.acquire("k").cost(5).await.unwrap();
@@ -95,7 +97,7 @@ async fn b03_a_first_charge_of_more_than_one_has_an_expiry() {
 #[tokio::test]
 async fn b04_a_counter_that_lost_its_expiry_is_harmless_and_gets_one_again() {
     let server = RedisServer::start().await;
-    let store = Store::over("redis", tollgate::connect(&server.url()).await.unwrap());
+    let store = Store::over("redis", crate::support::connect(&server.url()).await);
     for algorithm in tollgate::Algorithm::ALL {
         store.at(0);
         let limit = store.limit(&format!("3/10s {algorithm}"));
@@ -144,7 +146,7 @@ async fn b05_no_window_is_stretched() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b05_no_window_is_stretched_by_the_servers_own_clock() {
     let server = RedisServer::start().await;
-    let backend = tollgate::connect(&server.url()).await.unwrap();
+    let backend = crate::support::connect(&server.url()).await;
     let limiter = Limiter::builder(backend)
         .timeout(PATIENT)
         .forget_refusals()

@@ -104,7 +104,7 @@ async fn s7_the_burst_is_a_setting_of_its_own() {
 #[tokio::test]
 async fn s8_one_record_an_identity_and_not_one_entry_a_request() {
     let server = RedisServer::start().await;
-    let store = Store::over("redis", tollgate::connect(&server.url()).await.unwrap());
+    let store = Store::over("redis", crate::support::connect(&server.url()).await);
     for quotas in [
         "100000/h",
         "100000/h sliding_window",
@@ -157,7 +157,7 @@ async fn s66_a_log_keeps_admissions_only_and_for_a_window() {
     let server = RedisServer::start().await;
     let url = server.url();
     let mut all = stores().await;
-    all.push(Store::over("own", tollgate::connect(&url).await.unwrap()));
+    all.push(Store::over("own", crate::support::connect(&url).await));
     for store in all {
         let limit = store.limit("3/10s sliding_log");
         for (at, left) in [(0, 2), (4_000, 1), (8_000, 0)] {
@@ -174,7 +174,7 @@ async fn s66_a_log_keeps_admissions_only_and_for_a_window() {
         admitted(&limit.acquire("k").await.unwrap(), 0);
         refused(&limit.acquire("k").await.unwrap(), seconds(4));
     }
-    let clocked = Limiter::builder(tollgate::connect(&url).await.unwrap())
+    let clocked = Limiter::builder(crate::support::connect(&url).await)
         .timeout(PATIENT)
         .build();
     let limit = clocked
@@ -187,7 +187,7 @@ async fn s66_a_log_keeps_admissions_only_and_for_a_window() {
 #[tokio::test]
 async fn s67_a_bucket_is_kept_for_as_long_as_it_needs_to_refill() {
     let server = RedisServer::start().await;
-    let backend = tollgate::connect(&server.url()).await.unwrap();
+    let backend = crate::support::connect(&server.url()).await;
     let limiter = Limiter::builder(backend).timeout(PATIENT).build();
     let limit = limiter
         .policy("s67", ["100/100s".parse().unwrap()])

@@ -8,7 +8,7 @@ use tollgate::{
 use tollgate_testkit::{FaultProxy, RedisServer, Reply, Rule, wait_until};
 
 async fn patient(url: &str) -> Limiter {
-    Limiter::builder(tollgate::connect(url).await.unwrap())
+    Limiter::builder(crate::support::connect(url).await)
         .timeout(PATIENT)
         .clock(ManualClock::new(T0))
         .build()
@@ -143,7 +143,7 @@ async fn b60_out_of_memory_is_answered_by_the_policy_and_leaves_nothing_half_wri
         .set("maxmemory-policy", "noeviction")
         .start()
         .await;
-    let limiter = Limiter::builder(tollgate::connect(&server.url()).await.unwrap())
+    let limiter = Limiter::builder(crate::support::connect(&server.url()).await)
         .timeout(seconds(2))
         .breaker(tollgate::Breaker {
             cooldown: ms(100),
@@ -284,7 +284,7 @@ async fn b63_a_value_that_is_not_ours_is_replaced() {
 #[tokio::test]
 async fn s70_scripts_are_run_by_their_digest() {
     let server = RedisServer::start().await;
-    let store = Store::over("redis", tollgate::connect(&server.url()).await.unwrap());
+    let store = Store::over("redis", crate::support::connect(&server.url()).await);
     let limit = store.limit("5/60s");
     for left in (0..5).rev() {
         let decision = limit.acquire("k").await.unwrap();

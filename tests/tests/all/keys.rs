@@ -50,7 +50,7 @@ async fn b104_identities_of_different_sources_do_not_share_a_name_space() {
 #[tokio::test]
 async fn s69_a_store_is_told_a_digest_and_never_the_identity() {
     let server = RedisServer::start().await;
-    let store = Store::over("redis", tollgate::connect(&server.url()).await.unwrap());
+    let store = Store::over("redis", crate::support::connect(&server.url()).await);
     let limit = store
         .limiter
         .policy("login", ["5/h".parse().unwrap()])

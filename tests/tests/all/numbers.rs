@@ -39,8 +39,7 @@ async fn b25_large_counts_are_stored_in_digits() {
     }
     // What a server of its own has stored, for each algorithm.
     let server = RedisServer::start().await;
-    let store =
-        crate::support::Store::over("redis", tollgate::connect(&server.url()).await.unwrap());
+    let store = crate::support::Store::over("redis", crate::support::connect(&server.url()).await);
     for algorithm in ["token_bucket", "fixed_window", "sliding_log"] {
         let limit = store.limit(&format!("{}/h {algorithm}", 2 * PART));
         admitted(&limit.acquire("k").cost(PART).await.unwrap(), PART);

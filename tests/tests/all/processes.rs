@@ -5,7 +5,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::support::{PATIENT, T0};
+use crate::support::{PATIENT, T0, connect};
 use tollgate::{Limiter, ManualClock, RateLimit};
 
 /// The environment of the second process: where the store is.
@@ -74,7 +74,7 @@ impl Second {
 
 /// A limiter on a store, in virtual time at T0.
 pub(crate) async fn limiter(url: &str) -> Limiter {
-    Limiter::builder(tollgate::connect(url).await.unwrap())
+    Limiter::builder(connect(url).await)
         .timeout(PATIENT)
         .clock(ManualClock::new(T0))
         .build()

@@ -31,6 +31,12 @@ pub(crate) fn fresh(name: &str) -> String {
     format!("{name}-{random:016x}")
 }
 
+/// A store whose client is as patient as the limiter.
+pub(crate) async fn connect(url: &str) -> SharedBackend {
+    let connect = tollgate::Connect::new(url).timeout(PATIENT).require(true);
+    connect.connect().await.unwrap()
+}
+
 /// A limiter in virtual time over one store.
 pub(crate) struct Store {
     pub(crate) name: &'static str,
@@ -71,7 +77,7 @@ impl Store {
 
 /// Memory, any store that can compare and swap, and Redis.
 pub(crate) async fn stores() -> Vec<Store> {
-    let redis = tollgate::connect(shared_redis().await.url()).await.unwrap();
+    let redis = connect(shared_redis().await.url()).await;
     vec![
         Store::over("memory", tollgate::connect("memory://").await.unwrap()),
         Store::over(
@@ -85,7 +91,7 @@ pub(crate) async fn stores() -> Vec<Store> {
 /// Only Redis.
 pub(crate) async fn redis() -> Store {
     let url = shared_redis().await.url();
-    Store::over("redis", tollgate::connect(url).await.unwrap())
+    Store::over("redis", connect(url).await)
 }
 
 #[track_caller]
