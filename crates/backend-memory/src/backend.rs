@@ -2,24 +2,22 @@
 
 use std::fmt;
 
-use tollgate_core::algorithm::State;
-use tollgate_core::record::Record;
 use tollgate_core::{
     BackendError, Cost, CounterBackend, Decision, Key, Policy, Refund, Subject, Timestamp,
 };
 
 use crate::call::{Acquire, Batch, Call, GiveBack, Peek};
+use crate::claim::{Claim, Full};
 use crate::clock::{Moment, Time};
 use crate::config::MemoryBackendBuilder;
 use crate::hash::{Fingerprint, Fingerprinter};
-use crate::map::{Map, Shard};
+use crate::map::Map;
 use crate::overflow::Overflow;
-use crate::rate::{Rate, Stored};
-use crate::record::{Kept, merge_newest, shrink, weight};
+use crate::rate::Rate;
 use crate::room::{Place, Room};
 use crate::stats::Stats;
 use crate::sweeper::Sweeper;
-use crate::table::{Entry, Table};
+use crate::table::Table;
 
 /// Counts in the memory of this process.
 ///
@@ -68,9 +66,9 @@ use crate::table::{Entry, Table};
 pub struct MemoryBackend {
     time: Time,
     prints: Fingerprinter,
-    table: Table,
-    map: Map,
-    room: Room,
+    pub(crate) table: Table,
+    pub(crate) map: Map,
+    pub(crate) room: Room,
     sweeper: Sweeper,
     overflow: Overflow,
 }
@@ -235,136 +233,6 @@ impl MemoryBackend {
     }
 }
 
-/// How long, in microseconds, an idle entry is kept for its identity to come back to while there is
-/// room: one of a fast quota is idle most of the time, and finding it again is cheaper than adding
-/// it again.
-const KEEP_IDLE: u64 = 1_000_000;
-
-/// There is no room for a record.
-struct Full;
-
-/// One call's claim to a record of its own.
-struct Claim<'a> {
-    backend: &'a MemoryBackend,
-    policy: &'a Policy,
-    print: Fingerprint,
-    moment: Moment,
-}
-
-impl Claim<'_> {
-    fn decide<C: Call>(&self, call: &C) -> Result<C::Answer, Full> {
-        let mut shard = self.backend.map.shard(self.print);
-        let Shard {
-            records, scratch, ..
-        } = &mut *shard;
-        if let Some(kept) = records.get_mut(&self.print) {
-            return Ok(kept.update(scratch, |record| self.in_map(call, record)));
-        }
-        // Nobody adds this identity to the table or the map while its shard is locked.
-        let answer = match Rate::of(self.policy, self.moment.now) {
-            Some(rate) => self.in_table(call, &rate),
-            None => self.new_in_map(call, &mut shard),
-        };
-        drop(shard);
-        self.backend.table.grow(self.backend.room.entries());
-        answer
-    }
-
-    /// A record that is there already.
-    fn in_map<C: Call>(&self, call: &C, record: &mut Record) -> C::Answer {
-        let room = &self.backend.room;
-        let before = weight(record);
-        let (answer, changed) = call.record(self.policy.quotas(), record, self.moment.now);
-        if changed {
-            let after = weight(record);
-            if after > before && !room.claim(Place::Map, after - before) {
-                merge_newest(record, before);
-            } else if after < before {
-                room.release(Place::Map, before - after);
-            }
-            shrink(record);
-        }
-        answer
-    }
-
-    /// An identity whose record is in the table, or will be.
-    fn in_table<C: Call>(&self, call: &C, rate: &Rate) -> Result<C::Answer, Full> {
-        let (room, now) = (&self.backend.room, self.moment.now);
-        let mut bucket = self.backend.table.lock(self.print.hi);
-        let found = bucket.find(self.print);
-        let (outcome, write) = call.bucket(rate, found.map(|(_, stored)| stored), now);
-        let entry = write.map(|tat| Entry {
-            print: self.print,
-            stored: Stored { tat, n: rate.n },
-        });
-        match (found, entry) {
-            (Some((position, _)), Some(entry)) => bucket.set(position, entry),
-            (Some(_), None) => {}
-            (None, Some(entry)) => {
-                // The slot of a neighbour that was idle for a while costs no room. At the bound any
-                // that is idle will do.
-                let reuse = if self.moment.may_go_back {
-                    None
-                } else {
-                    bucket.find_idle(now.saturating_sub(KEEP_IDLE))
-                };
-                if let Some(position) = reuse {
-                    bucket.set(position, entry);
-                } else if room.claim(Place::Table, 1) {
-                    bucket.push(entry);
-                } else if let Some(position) = bucket.find_idle(now) {
-                    bucket.set(position, entry);
-                } else {
-                    return Err(Full);
-                }
-            }
-            (None, None) => {
-                if C::OWNS && room.is_full() && bucket.find_idle(now).is_none() {
-                    return Err(Full);
-                }
-            }
-        }
-        drop(bucket);
-        Ok(call.answer(rate, now, outcome))
-    }
-
-    /// An identity whose record, if it has one, is still in the table, which its policy is not for.
-    fn new_in_map<C: Call>(&self, call: &C, shard: &mut Shard) -> Result<C::Answer, Full> {
-        let (room, now) = (&self.backend.room, self.moment.now);
-        if !self.moment.may_go_back {
-            shard.keep_small(now, room);
-        }
-        let mut bucket = self.backend.table.lock(self.print.hi);
-        let found = bucket.find(self.print);
-        let record = &mut shard.scratch;
-        record.clear();
-        record.extend(found.map(|(_, stored)| {
-            Some(State::TokenBucket {
-                tick: 1,
-                n: stored.n,
-                tat: stored.tat.into(),
-            })
-        }));
-        let (answer, changed) = call.record(self.policy.quotas(), record, now);
-        if !changed {
-            return if found.is_none() && C::OWNS && room.is_full() {
-                Err(Full)
-            } else {
-                Ok(answer)
-            };
-        }
-        // A new record has one admission in a log, so it weighs one.
-        if let Some((position, _)) = found {
-            bucket.remove(position);
-            room.moved();
-        } else if !room.claim(Place::Map, 1) {
-            return Err(Full);
-        }
-        shard.records.insert(self.print, Kept::new(record));
-        Ok(answer)
-    }
-}
-
 impl Default for MemoryBackend {
     fn default() -> Self {
         Self::new()
@@ -431,13 +299,13 @@ impl CounterBackend for MemoryBackend {
         Ok(())
     }
 
-    /// Says so while the bound is reached and identities share the overflow record.
+    /// Says so if in the last minute the bound was reached and keys shared the overflow record.
     fn warnings(&self) -> Vec<String> {
-        if self.overflow.decisions() == 0 || !self.room.is_full() {
+        if !self.overflow.is_in_use(self.time.moment(None).now) {
             return Vec::new();
         }
         vec![format!(
-            "memory: all {} records are in use, so new keys share one record a policy; raise max_keys",
+            "memory: all {} records were in use within the last minute, so new keys share one record a policy; raise max_keys",
             self.room.max()
         )]
     }

@@ -15,6 +15,7 @@
 
 mod backend;
 mod call;
+mod claim;
 mod clock;
 mod config;
 mod hash;

@@ -16,10 +16,14 @@ use crate::room::Padded;
 /// are configuration; this is for those who name policies after identities all the same.
 const MANY: usize = 1_024;
 
+const MINUTE: u64 = 60_000_000;
+
 /// Counted outside the bound.
 pub(crate) struct Overflow {
     records: Padded<Mutex<HashMap<[u8; 16], Record>>>,
     decisions: AtomicU64,
+    /// When the last one was made.
+    last: AtomicU64,
     /// The most admissions a log keeps apart.
     bound: u64,
 }
@@ -29,6 +33,7 @@ impl Overflow {
         Self {
             records: Padded(Mutex::default()),
             decisions: AtomicU64::new(0),
+            last: AtomicU64::new(0),
             bound,
         }
     }
@@ -38,8 +43,14 @@ impl Overflow {
         self.decisions.load(Relaxed)
     }
 
+    /// Whether one was made in the last minute.
+    pub(crate) fn is_in_use(&self, now: u64) -> bool {
+        self.decisions() > 0 && now.saturating_sub(self.last.load(Relaxed)) < MINUTE
+    }
+
     pub(crate) fn decide<C: Call>(&self, call: &C, policy: &Policy, now: u64) -> C::Answer {
         self.decisions.fetch_add(1, Relaxed);
+        self.last.store(now, Relaxed);
         let mut records = self.records.0.lock();
         if records.len() >= MANY && !records.contains_key(policy.digest()) {
             records.retain(|_, record| record::expires_at(record) > now);

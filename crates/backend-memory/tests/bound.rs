@@ -37,7 +37,8 @@ fn admits(backend: &MemoryBackend, policy: &Policy, key: &str) -> bool {
 #[test]
 fn b88_a_flood_renews_no_used_up_quota_and_is_not_admitted_untracked() {
     for policy in each_algorithm(5, Duration::from_secs(60)) {
-        let (backend, _) = manual(1_000);
+        let (backend, clock) = manual(1_000);
+        assert!(backend.warnings().is_empty());
         for i in 0..6 {
             assert_eq!(admits(&backend, &policy, "V"), i < 5, "{policy:?}");
         }
@@ -52,6 +53,9 @@ fn b88_a_flood_renews_no_used_up_quota_and_is_not_admitted_untracked() {
         assert!(stats.live <= 1_000, "{stats:?}");
         assert!(stats.overflow_decisions > 0, "{stats:?}");
         assert_eq!(backend.warnings().len(), 1);
+        clock.advance(Duration::from_secs(120));
+        assert!(backend.warnings().is_empty());
+        assert!(admits(&backend, &policy, "V"));
     }
 }
 
