@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Breaker, CasBackend, CircuitBreaker, FailurePolicy, Fallback, SharedBackend, Tiered, Timeout,
-};
+#[cfg(feature = "memory")]
+use tollgate::SharedBackend;
+use tollgate::{Breaker, CasBackend, CircuitBreaker, FailurePolicy, Fallback, Tiered, Timeout};
 use tollgate_testkit::conformance::Options;
 use tollgate_testkit::{MapStore, conformance};
 
@@ -16,6 +16,7 @@ fn store() -> CasBackend<MapStore> {
     CasBackend::new(MapStore::default()).attempts(100_000)
 }
 
+#[cfg(feature = "memory")]
 async fn memory() -> SharedBackend {
     tollgate::connect("memory://").await.unwrap()
 }
@@ -30,6 +31,7 @@ conformance!(fallback, Fallback::new(store(), FailurePolicy::Closed));
 conformance!(tiered, Tiered::new(store(), 100_000), REMEMBERS);
 conformance!(tiered_that_is_too_small, Tiered::new(store(), 3), REMEMBERS);
 conformance!(tiered_that_is_off, Tiered::new(store(), 0));
+#[cfg(feature = "memory")]
 conformance!(
     whole_stack_over_memory,
     Tiered::new(
@@ -41,4 +43,5 @@ conformance!(
     ),
     REMEMBERS
 );
+#[cfg(feature = "memory")]
 conformance!(connected, memory().await);

@@ -12,7 +12,7 @@ use common::{Mode, Scripted, at, quotas};
 use tokio::time::{Instant, advance};
 use tollgate::{
     Algorithm, Connect, ConnectError, CostError, Error, ErrorKind, Key, Limiter, ManualClock,
-    Origin, PolicyError, Quota,
+    Origin, PolicyError,
 };
 use tracing::Level;
 
@@ -338,9 +338,10 @@ async fn a_store_that_cannot_be_reached_is_an_error_only_if_it_is_required() {
     assert_eq!(limit.acquire("k").await.unwrap().origin(), Origin::FailOpen);
 }
 
+#[cfg(feature = "memory")]
 #[tokio::test]
 async fn memory_is_bounded_by_url_and_builder() {
-    let day = [Quota::parse_list("1/d").unwrap()[0]];
+    let day = quotas("1/d");
     for backend in [
         tollgate::connect("memory://?max_keys=10").await.unwrap(),
         Connect::new("memory://")
@@ -350,7 +351,7 @@ async fn memory_is_bounded_by_url_and_builder() {
             .unwrap(),
     ] {
         let limiter = Limiter::builder(backend).build();
-        let limit = limiter.policy("p", day).unwrap();
+        let limit = limiter.policy("p", day.clone()).unwrap();
         let mut admitted = 0;
         for i in 0..1_000 {
             admitted += u32::from(limit.acquire(format!("k{i}")).await.unwrap().allowed());
@@ -404,6 +405,7 @@ fn everything_can_be_sent_and_shared() {
 }
 
 /// The way without a future and the one with it, on two stores of the same history.
+#[cfg(feature = "memory")]
 #[tokio::test]
 async fn asking_now_and_asking_the_future_agree() {
     use tollgate::memory::MemoryBackend;
