@@ -90,6 +90,7 @@ macro_rules! conformance {
                 a_window_is_never_above_its_limit
                 refused_just_before_retry_after_and_admitted_at_it
                 more_is_there_at_more_after_and_not_before
+                a_charge_without_a_future_is_the_same
                 a_peek_changes_nothing_and_agrees_with_the_charge
                 a_refund_never_makes_more_than_there_was
                 a_late_refund_gives_nothing_back
@@ -232,6 +233,14 @@ impl<B: CounterBackend> Lab<B> {
         let decided = self.backend.acquire(subject, cost).await;
         let decision = decided.unwrap_or_else(|e| self.broke("acquire", &e));
         self.enforced("acquire", decision)
+    }
+
+    /// One charge that does not wait, if the backend can.
+    pub(crate) fn charge_now(&self, subject: Subject<'_>, cost: Cost) -> Option<Decision> {
+        self.count(1);
+        let decided = self.backend.acquire_now(subject, cost)?;
+        let decision = decided.unwrap_or_else(|e| self.broke("acquire_now", &e));
+        Some(self.enforced("acquire_now", decision))
     }
 
     pub(crate) async fn one(&self, policy: &Policy, key: &str, at: Timestamp) -> Decision {

@@ -7,7 +7,9 @@
 )]
 
 use std::fmt;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tollgate_core::{
@@ -37,6 +39,7 @@ enum Fault {
     IgnoresTheMaximum,
     NewLimitStartsAnew,
     OldClockRefills,
+    ChargesAndSaysNothing,
     FailsOpen,
 }
 
@@ -124,6 +127,20 @@ impl CounterBackend for Wrong {
             self.inner.acquire(subject, Cost::ONE).await?;
         }
         Ok(self.answer(&decision))
+    }
+
+    fn acquire_now(
+        &self,
+        subject: Subject<'_>,
+        cost: Cost,
+    ) -> Option<Result<Decision, BackendError>> {
+        if self.fault == Fault::ChargesAndSaysNothing {
+            // A map never waits, so one poll is all that it takes.
+            let mut context = Context::from_waker(Waker::noop());
+            let charge = std::pin::pin!(self.inner.acquire(subject, cost));
+            assert!(charge.poll(&mut context).is_ready());
+        }
+        None
     }
 
     async fn acquire_batch(
@@ -227,6 +244,7 @@ notices! {
         vectors_token_bucket a_refund_never_makes_more_than_there_was;
     a_refund_into_another_window: RefundsWhenever =>
         vectors_fixed_window a_late_refund_gives_nothing_back;
+    a_charge_that_is_not_told: ChargesAndSaysNothing => a_charge_without_a_future_is_the_same;
     a_peek_that_charges: PeekCharges =>
         vectors_sliding_window a_peek_changes_nothing_and_agrees_with_the_charge;
     a_refusal_that_charges: RefusalCharges =>

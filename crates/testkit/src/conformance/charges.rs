@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Algorithm, Cost, CounterBackend, Decision, Policy, Quota, Refund, Timestamp};
+use tollgate_core::{
+    Algorithm, Cost, CounterBackend, Decision, Key, Policy, Quota, Refund, Subject, Timestamp,
+};
 
 use super::Lab;
 
@@ -45,6 +47,34 @@ pub async fn a_peek_changes_nothing_and_agrees_with_the_charge<B: CounterBackend
             } else {
                 assert_eq!(peeked.retry_after(), charged.retry_after(), "{quota}");
                 lab.assert_same(&charged, &unseen, &format_args!("{quota}, peeked or not"));
+            }
+            now = now + rng.pause(now, quota.period());
+        }
+    }
+}
+
+/// Two keys get the same charges, one of them at once where the backend can. Where it cannot, it has
+/// done nothing.
+pub async fn a_charge_without_a_future_is_the_same<B: CounterBackend>(lab: &Lab<B>) {
+    for (round, algorithm) in (0..ROUNDS).flat_map(|r| Algorithm::ALL.map(|a| (r, a))) {
+        let mut rng = lab.rng(round);
+        let quota = rng.quota(algorithm);
+        let policy = lab.policy([quota]);
+        let mut now = rng.moment();
+        for _ in 0..CALLS {
+            let cost = rng.cost(quota.capacity());
+            let waited = lab.acquire(&policy, "waits", now, cost).await;
+            let key = Key::from("at once");
+            let answered = lab.charge_now(Subject::new(&policy, &key).at(now), cost);
+            let at_once = match answered {
+                Some(decision) => decision,
+                None => lab.acquire(&policy, "at once", now, cost).await,
+            };
+            if lab.options.remembers_refusals {
+                assert_eq!(at_once.allowed(), waited.allowed(), "{quota}: {cost:?}");
+                assert_eq!(at_once.granted(), waited.granted(), "{quota}: {cost:?}");
+            } else {
+                lab.assert_same(&at_once, &waited, &format_args!("{quota}: {cost:?}"));
             }
             now = now + rng.pause(now, quota.period());
         }
