@@ -5,6 +5,8 @@
 mod atomicity;
 mod breaker;
 mod clocks;
+#[cfg(feature = "containers")]
+mod containers;
 mod contracts;
 mod coverage;
 mod failopen;

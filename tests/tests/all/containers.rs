@@ -1,0 +1,113 @@
+//! A store on a machine of its own, as far as the network goes: frozen, killed and restarted.
+//!
+//! Where no container engine answers there is no image either, and a child process takes its place:
+//! the same faults, without the network in between.
+
+use std::time::Duration;
+
+use crate::support::{ms, seconds};
+use tokio::time::Instant;
+use tollgate::{Breaker, Limiter, Origin};
+use tollgate_testkit::{Flavor, RedisContainer, RedisServer, wait_until};
+
+enum Machine {
+    Container(RedisContainer),
+    Process(RedisServer),
+}
+
+impl Machine {
+    async fn start() -> Self {
+        match RedisContainer::start(Flavor::Redis).await {
+            Some(container) => Self::Container(container),
+            None => Self::Process(RedisServer::start().await),
+        }
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Container(container) => container.url(),
+            Self::Process(process) => process.url(),
+        }
+    }
+
+    async fn pause(&mut self) {
+        match self {
+            Self::Container(container) => container.pause().await,
+            Self::Process(process) => process.pause(),
+        }
+    }
+
+    async fn resume(&mut self) {
+        match self {
+            Self::Container(container) => container.resume().await,
+            Self::Process(process) => process.resume(),
+        }
+    }
+
+    async fn kill(&mut self) {
+        match self {
+            Self::Container(container) => container.kill().await,
+            Self::Process(process) => process.kill(),
+        }
+    }
+
+    async fn restart(&mut self) {
+        match self {
+            Self::Container(container) => container.restart().await,
+            Self::Process(process) => process.restart().await,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b65_b67_a_machine_that_freezes_or_dies_holds_nobody_up_and_is_used_again() {
+    const TIMEOUT: Duration = Duration::from_millis(100);
+    const COOLDOWN: Duration = Duration::from_millis(300);
+    let mut machine = Machine::start().await;
+    let limiter = Limiter::builder(tollgate::connect(&machine.url()).await.unwrap())
+        .timeout(TIMEOUT)
+        .breaker(Breaker {
+            cooldown: COOLDOWN,
+            ..Breaker::default()
+        })
+        .build();
+    let limit = limiter
+        .policy("machine", ["1000000/s".parse().unwrap()])
+        .unwrap();
+    let ask = async || {
+        let started = Instant::now();
+        let decision = limit.acquire("k").await.unwrap();
+        assert!(decision.allowed());
+        assert!(
+            started.elapsed() < TIMEOUT + ms(50),
+            "{:?}",
+            started.elapsed()
+        );
+        decision.origin()
+    };
+    for freeze in [true, false] {
+        let counted = async || ask().await == Origin::Shared;
+        wait_until("counting", seconds(5), counted).await;
+        if freeze {
+            machine.pause().await;
+        } else {
+            machine.kill().await;
+        }
+        for _ in 0..30 {
+            assert_eq!(ask().await, Origin::FailOpen);
+        }
+        assert!(!limiter.health().enforcing);
+        if freeze {
+            machine.resume().await;
+        } else {
+            machine.restart().await;
+        }
+        let back = Instant::now();
+        wait_until("counting again", seconds(5), counted).await;
+        assert!(
+            back.elapsed() < COOLDOWN + seconds(1),
+            "{:?}",
+            back.elapsed()
+        );
+    }
+}
