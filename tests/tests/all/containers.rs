@@ -11,14 +11,14 @@ use tollgate::{Breaker, Limiter, Origin};
 use tollgate_testkit::{Flavor, RedisContainer, RedisServer, wait_until};
 
 enum Machine {
-    Container(RedisContainer),
+    Container(Box<RedisContainer>),
     Process(RedisServer),
 }
 
 impl Machine {
     async fn start() -> Self {
         match RedisContainer::start(Flavor::Redis).await {
-            Some(container) => Self::Container(container),
+            Some(container) => Self::Container(Box::new(container)),
             None => Self::Process(RedisServer::start().await),
         }
     }

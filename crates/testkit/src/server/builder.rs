@@ -209,7 +209,7 @@ impl RedisBuilder {
             );
         }
         arguments.extend(self.settings.iter().cloned());
-        Process::spawn(&self.program(), &arguments, folder, &folder.join("log"))
+        Process::spawn(&self.program(), &arguments, folder)
     }
 
     pub(super) fn program(&self) -> PathBuf {

@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Stands between the test and the server: sends signals that are asked for on its input, and kills
-/// the server when its input ends, which it does however the test's process ends. (A parent-death
+/// the server when its input ends, which it does however the test's process ends; nobody else is left
+/// then to remove the folder, unless it was told to keep it. (A parent-death
 /// signal would come when the starting *thread* ends, and would need unsafe code.)
 const GUARD: &str = r#"
 trap '' INT HUP
-log=$1; shift
+log=$1; folder=$2; shift 2
 "$@" </dev/null >"$log" 2>&1 &
 pid=$!
 echo $pid
 while read -r signal; do
     case $signal in
+        KEEP) folder=; continue ;;
         WAIT) wait $pid 2>/dev/null ;;
         ALIVE) if kill -s 0 $pid 2>/dev/null; then echo yes; else echo no; fi; continue ;;
         *) kill -s "$signal" $pid 2>/dev/null
@@ -24,6 +26,7 @@ while read -r signal; do
 done
 kill -s KILL $pid 2>/dev/null
 wait $pid 2>/dev/null
+[ -n "$folder" ] && rm -rf "$folder"
 "#;
 
 /// A running program. Dropping it kills it.
@@ -37,15 +40,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Runs a program with its output in the file `log`.
-    ///
-    /// # Panics
-    /// When there is no shell to run it.
-    #[must_use]
-    pub fn spawn(program: &Path, arguments: &[String], folder: &Path, log: &Path) -> Self {
+    /// Runs a program in a temporary folder, with its output in the file `log` there.
+    pub(super) fn spawn(program: &Path, arguments: &[String], folder: &Path) -> Self {
+        let log = folder.join("log");
         let mut guard = Command::new("/bin/sh")
             .args(["-c", GUARD, "guard"])
-            .arg(log)
+            .arg(&log)
+            .arg(folder)
             .arg(program)
             .args(arguments)
             .current_dir(folder)
@@ -60,7 +61,7 @@ impl Process {
             ask,
             answers: BufReader::new(answers),
             pid: 0,
-            log: log.into(),
+            log,
         };
         process.pid = process
             .answer()
@@ -117,8 +118,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of its input tells the guard to kill and leave.
-        drop(self.ask.take());
+        // The end of its input tells the guard to kill and leave; the folder has an owner still.
+        if let Some(mut ask) = self.ask.take() {
+            let _ = writeln!(ask, "KEEP");
+        }
         let _ = self.guard.wait();
     }
 }

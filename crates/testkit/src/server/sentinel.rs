@@ -64,8 +64,7 @@ impl Sentinel {
         let file = folder.path().join("sentinel.conf");
         std::fs::write(&file, lines.join("\n")).expect("the temporary folder is writable");
         let arguments = [file.display().to_string(), "--sentinel".into()];
-        let log = folder.path().join("log");
-        let process = Process::spawn(&builder.program(), &arguments, folder.path(), &log);
+        let process = Process::spawn(&builder.program(), &arguments, folder.path());
         let sentinel = Self {
             servers: [primary, replica],
             process,
