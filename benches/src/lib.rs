@@ -9,6 +9,8 @@
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-bytes    # bytes a key
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-expire   # worst check
 //! cargo run --profile bench -p tollgate-benches --features stack --bin stack          # wrappers
+//! cargo run --profile bench -p tollgate-benches --features redis --bin redis-load -- --url redis://..
+//! benches/redis/run.sh       # what each script costs a server     benches/redis/memory.sh   # bytes a key
 //! ```
 
 #[cfg(feature = "inmem")]
