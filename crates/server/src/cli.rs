@@ -1,7 +1,9 @@
 //! What people type. The help text of the program is here.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Exact rate limits, shared by every process of a service.
@@ -59,6 +61,8 @@ pub struct LogArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people.
+    // An empty variable is none.
+    #[value(alias = "")]
     Text,
     /// For machines: one JSON object a line.
     Json,
@@ -88,7 +92,7 @@ pub enum Command {
 #[command(after_long_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
     /// A TOML file with settings
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub config: Option<PathBuf>,
     /// Address and port to listen on; port 0 takes a free one, which is printed [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_LISTEN")]
@@ -152,8 +156,8 @@ pub struct ServeArgs {
     /// [default: no bound; bodies are streamed, never held in memory]
     #[arg(long, value_name = "SIZE", env = "TOLLGATE_MAX_BODY")]
     pub max_body: Option<String>,
-    /// How long a client may take to send the head of a request, and may be idle between requests
-    /// [default: 30s]
+    /// How long a client may take to send the head of a request, may be idle between requests, and
+    /// may take no part of an answer [default: 30s]
     #[arg(long, value_name = "DURATION", env = "TOLLGATE_HEADER_TIMEOUT")]
     pub header_timeout: Option<String>,
     /// The most connections at once; more wait to be accepted [default: 10000]
@@ -231,7 +235,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "NAME", default_value = "check")]
     pub policy: String,
     /// What the keys in the backend begin with
-    #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX", default_value = tollgate_core::DEFAULT_PREFIX)]
+    #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX", default_value = tollgate_core::DEFAULT_PREFIX, value_parser = prefix)]
     pub prefix: String,
     /// How long all of it may take, connecting included
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = crate::duration::parse_positive)]
@@ -274,7 +278,7 @@ pub struct ReplayArgs {
     #[arg(long)]
     pub check: bool,
     /// What the keys in the backend begin with
-    #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX", default_value = tollgate_core::DEFAULT_PREFIX)]
+    #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX", default_value = tollgate_core::DEFAULT_PREFIX, value_parser = prefix)]
     pub prefix: String,
     /// How long each call of the backend may take
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = crate::duration::parse_positive)]
@@ -297,6 +301,15 @@ Exit codes:
   1  --check: there is a difference
   2  a file that cannot be read, a quota that cannot be built, or the backend failed";
 
+/// An empty variable is none, as it is for `serve`: they must look at the same keys.
+#[expect(clippy::unnecessary_wraps, reason = "the shape that clap wants")]
+fn prefix(text: &str) -> Result<String, Infallible> {
+    Ok(match text {
+        "" => tollgate_core::DEFAULT_PREFIX.into(),
+        text => text.into(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,5 +318,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_empty_prefix_is_the_one_of_serve() {
+        let line = "tollgate check --backend memory:// --quota 1/s --key a --prefix";
+        let prefix = |given| {
+            let words = line.split(' ').chain([given]);
+            match Cli::try_parse_from(words).unwrap().command {
+                Command::Check(args) => args.prefix,
+                _ => String::new(),
+            }
+        };
+        assert_eq!(prefix(""), tollgate_core::DEFAULT_PREFIX);
+        assert_eq!(prefix("p"), "p");
     }
 }

@@ -50,7 +50,7 @@ pub struct Settings {
     pub upstream_timeout: Duration,
     /// The largest request body.
     pub max_body: Option<u64>,
-    /// How long a client may take to send the head of a request.
+    /// How long a client may take to send the head of a request, or take no part of an answer.
     pub header_timeout: Duration,
     /// The most connections at once.
     pub max_connections: usize,

@@ -1,6 +1,7 @@
 //! `tollgate serve`: the gateway.
 
 mod answer;
+mod client_stream;
 mod connections;
 mod forwarding;
 mod gateway;
@@ -9,6 +10,7 @@ mod proxy;
 mod request_id;
 mod signals;
 mod upload;
+mod validity;
 
 use std::sync::Arc;
 

@@ -67,8 +67,10 @@ impl ConfigError {
             let number = before.matches('\n').count() + 1;
             let line = text.lines().nth(number - 1).unwrap_or_default();
             match line.split_once('=') {
-                Some((field, _)) => format!("line {number}: field {}: ", field.trim()),
-                None => format!("line {number}: "),
+                Some((field, _)) if is_field(field.trim()) => {
+                    format!("line {number}: field {}: ", field.trim())
+                }
+                _ => format!("line {number}: "),
             }
         });
         Self::Syntax {
@@ -77,4 +79,10 @@ impl ConfigError {
             message: error.message().trim().replace('\n', " "),
         }
     }
+}
+
+/// Whether this can be the name of a field; a line inside a longer text may be anything.
+fn is_field(text: &str) -> bool {
+    text.bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }

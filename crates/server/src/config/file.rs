@@ -43,7 +43,7 @@ pub struct File {
     pub upstream_timeout: Option<Text>,
     /// The largest request body. Default: no bound.
     pub max_body: Option<Text>,
-    /// How long a client may take to send the head of a request. Default `"30s"`.
+    /// How long a client may take to send the head of a request, or take no part of an answer. Default `"30s"`.
     pub header_timeout: Option<Text>,
     /// The most connections at once. Default `10000`.
     pub max_connections: Option<Text>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use tollgate::{FailurePolicy, Quota};
+use tollgate::{FailurePolicy, MAX_QUOTAS, Quota};
 use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle};
 
 use crate::duration;
@@ -77,8 +77,12 @@ impl FromStr for Upstream {
         if authority.as_str().contains('@') || authority.host().is_empty() {
             return Err(format!("it has a user or no host; {FIX}"));
         }
-        if uri.query().is_some() {
-            return Err(format!("it has a query; {FIX}"));
+        let port = authority.as_str().strip_prefix(authority.host());
+        if port != Some("") && authority.port_u16().is_none_or(|port| port == 0) {
+            return Err(format!("its port is no number from 1 to 65535; {FIX}"));
+        }
+        if uri.query().is_some() || text.contains('#') {
+            return Err(format!("it has a query or a fragment; {FIX}"));
         }
         Ok(Self {
             authority: authority.clone(),
@@ -115,7 +119,13 @@ pub(super) fn listen(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn quotas(text: &str) -> Result<Vec<Quota>, String> {
-    Quota::parse_list(text).map_err(|error| error.to_string())
+    let quotas = Quota::parse_list(text).map_err(|error| error.to_string())?;
+    match quotas.len() {
+        0..=MAX_QUOTAS => Ok(quotas),
+        count => Err(format!(
+            "{count} quotas are too many; use {MAX_QUOTAS} or fewer"
+        )),
+    }
 }
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -217,6 +227,11 @@ mod tests {
             "http://",
             "http://u:p@h",
             "http://h?x=1",
+            "http://h/#x",
+            "http://h:",
+            "http://h:0",
+            "http://h:99999",
+            "http://[::1]:x",
             "unix:/x",
         ] {
             assert!(wrong.parse::<Upstream>().is_err(), "{wrong}");

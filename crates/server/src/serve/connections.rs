@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -15,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::client_stream::{ClientStream, Sending};
 use super::gateway::Gateway;
 use super::signals::{Signals, Stop};
 use crate::config::Settings;
@@ -51,7 +54,9 @@ pub(super) async fn serve(
         tokio::select! {
             (stream, peer, slot) = accept(&listener, &slots) => {
                 let gateway = Arc::clone(&gateway);
-                let connection = connection(&server, stream, peer, gateway, graceful.watcher());
+                let watcher = graceful.watcher();
+                let patience = settings.header_timeout;
+                let connection = connection(&server, (stream, peer), patience, gateway, watcher);
                 connections.spawn(async move {
                     connection.await;
                     drop(slot);
@@ -104,15 +109,18 @@ async fn accept(
 /// Serves one connection to its end.
 fn connection(
     server: &http1::Builder,
-    stream: TcpStream,
-    peer: SocketAddr,
+    (stream, peer): (TcpStream, SocketAddr),
+    patience: Duration,
     gateway: Arc<Gateway>,
     watcher: Watcher,
 ) -> impl Future<Output = ()> + Send + use<> {
     // Answers are written whole; without this a small one would wait for the client's next packet.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request| {
+    let sending = Sending::default();
+    let stream = ClientStream::new(stream, patience, sending.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
         let gateway = Arc::clone(&gateway);
+        sending.set(!request.body().is_end_stream());
         async move { Ok::<_, Infallible>(gateway.handle(request, peer.ip()).await) }
     });
     let connection = watcher.watch(server.serve_connection(TokioIo::new(stream), service));

@@ -7,6 +7,8 @@ use http::header::{
     PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 
+use super::validity::VIA_NAME;
+
 /// Fields of one connection, which end here (RFC 9110, 7.6.1), besides those that `Connection`
 /// names.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -67,7 +69,9 @@ pub(super) fn forward_request(headers: &mut HeaderMap, peer: IpAddr, host: Optio
     let claimed: Vec<HeaderName> = headers
         .keys()
         .filter(|name| {
-            name.as_str().starts_with("x-forwarded-") || **name == FORWARDED || **name == X_REAL_IP
+            // Many an upstream reads both the same: CGI makes one variable of them.
+            let name = name.as_str().replace('_', "-");
+            name.starts_with("x-forwarded-") || FORWARDED == *name || X_REAL_IP == *name
         })
         .cloned()
         .collect();
@@ -95,7 +99,7 @@ pub(super) fn forward_request(headers: &mut HeaderMap, peer: IpAddr, host: Optio
     }
     forwarded.push_str(";proto=http");
     insert(headers, FORWARDED, &forwarded);
-    headers.append(VIA, HeaderValue::from_static("1.1 tollgate"));
+    headers.append(VIA, HeaderValue::from_static(VIA_NAME));
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
@@ -122,8 +126,11 @@ mod tests {
             ("connection", "x-ratelimit-tier"),
             ("x-forwarded-for", "1.1.1.1"),
             ("x-forwarded-port", "1"),
+            ("x_forwarded_for", "1.1.1.1"),
+            ("x_forwarded-port", "1"),
             ("forwarded", "for=1.1.1.1"),
             ("x-real-ip", "1.1.1.1"),
+            ("x_real_ip", "1.1.1.1"),
             ("x-user-id", "admin"),
             ("x-ratelimit-tier", "gold"),
             ("te", "trailers, deflate"),

@@ -15,8 +15,12 @@ use super::forwarding::claims_forwarding;
 use super::probes::Probes;
 use super::proxy::Proxy;
 use super::request_id::RequestId;
+use super::validity;
 use crate::config::Settings;
 use crate::store;
+
+/// The longest method or path, in bytes, that is logged whole.
+const MOST_LOGGED: usize = 512;
 
 /// Everything that requests share.
 #[derive(Debug)]
@@ -74,10 +78,11 @@ impl Gateway {
         }
         let status = response.status().as_u16();
         let millis = start.elapsed().as_millis();
+        let (method, path) = (beginning(method.as_str()), beginning(&path));
         if probe {
-            tracing::debug!(request_id = %id, %method, path, status, millis, "probed");
+            tracing::debug!(request_id = %id, method, path, status, millis, "probed");
         } else {
-            tracing::info!(request_id = %id, %method, path, status, millis, "answered");
+            tracing::info!(request_id = %id, method, path, status, millis, "answered");
         }
         response
     }
@@ -164,11 +169,19 @@ impl Gateway {
                 "This is no tunnel",
             ));
         }
+        let (parts, body) = request.into_parts();
+        let host = validity::host(&parts)?;
+        let request = Request::from_parts(parts, body);
         match &self.proxy {
-            Some(proxy) => proxy.forward(request, peer, id).await,
+            Some(proxy) => proxy.forward(request, peer, host, id).await,
             None => Ok(answer::demo(request.method(), path, request.uri().query())),
         }
     }
+}
+
+/// As much of what a client sent as goes into the log, whose lines wait in memory to be written.
+fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MOST_LOGGED)]
 }
 
 /// A problem of this request.

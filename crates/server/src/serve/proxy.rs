@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{HOST, HeaderValue};
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::Either;
 use hyper::body::Incoming;
@@ -17,6 +17,7 @@ use super::answer::{Body, declares_more_than};
 use super::forwarding::{forward_request, strip_hop_by_hop};
 use super::request_id::RequestId;
 use super::upload::{Fault, Progress, Upload};
+use super::validity::is_plain_chunked;
 use crate::config::{Settings, Upstream};
 
 /// The upstream, and the connections to it.
@@ -60,7 +61,7 @@ const UPSTREAM_FAILED: Failure = failure(
 );
 const BAD_TARGET: Failure = failure(
     StatusCode::BAD_REQUEST,
-    "The request needs one Host and a path to be forwarded",
+    "The path of the request cannot be forwarded",
 );
 
 impl Proxy {
@@ -85,9 +86,10 @@ impl Proxy {
         &self,
         request: Request<Incoming>,
         peer: IpAddr,
+        host: Option<HeaderValue>,
         id: &RequestId,
     ) -> Result<Response<Body>, Problem> {
-        match self.try_forward(request, peer, id).await {
+        match self.try_forward(request, peer, host, id).await {
             Ok(response) => Ok(response),
             Err(Failure { status, detail }) => Err(Problem::new(status, detail)),
         }
@@ -97,6 +99,7 @@ impl Proxy {
         &self,
         request: Request<Incoming>,
         peer: IpAddr,
+        host: Option<HeaderValue>,
         id: &RequestId,
     ) -> Result<Response<Body>, Failure> {
         if self
@@ -106,7 +109,6 @@ impl Proxy {
             return Err(TOO_LARGE);
         }
         let (mut parts, body) = request.into_parts();
-        let host = host(&parts).ok_or(BAD_TARGET)?;
         parts.uri = self
             .upstream
             .target(parts.uri.path_and_query())
@@ -122,6 +124,15 @@ impl Proxy {
             .await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(UPSTREAM_FAILED);
+        }
+        let headers = response.headers_mut();
+        if !is_plain_chunked(headers) {
+            tracing::warn!(request_id = %id, "the upstream used a transfer coding but chunked");
+            return Err(UPSTREAM_FAILED);
+        }
+        if headers.contains_key(TRANSFER_ENCODING) {
+            // The body was read by chunks, so a length beside them says nothing true.
+            headers.remove(CONTENT_LENGTH);
         }
         *response.version_mut() = Version::HTTP_11;
         strip_hop_by_hop(response.headers_mut());
@@ -160,17 +171,5 @@ impl Proxy {
                 }
             }
         }
-    }
-}
-
-/// Which host the client asked for. `None` if it does not say so clearly, which HTTP/1.1 demands.
-fn host(parts: &http::request::Parts) -> Option<Option<HeaderValue>> {
-    if let Some(authority) = parts.uri.authority() {
-        return Some(HeaderValue::from_str(authority.as_str()).ok());
-    }
-    let mut hosts = parts.headers.get_all(HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (host, None) if host.is_some() || parts.version <= Version::HTTP_10 => Some(host.cloned()),
-        _ => None,
     }
 }

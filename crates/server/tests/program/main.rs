@@ -9,6 +9,7 @@
 mod check;
 mod client;
 mod gateway;
+mod hostile;
 #[cfg(feature = "redis")]
 mod outage;
 mod process;

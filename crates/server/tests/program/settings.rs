@@ -169,6 +169,40 @@ fn an_address_in_use_is_an_error_that_names_it() {
 }
 
 #[test]
+fn an_empty_variable_is_none_in_every_setting() {
+    let empty = ["LOG_FORMAT", "CONFIG", "BACKEND", "UPSTREAM", "PREFIX"]
+        .map(|name| (format!("TOLLGATE_{name}"), ""));
+    let empty = empty.each_ref().map(|(name, value)| (&**name, *value));
+    let gateway = Gateway::start_with(&[], &empty);
+    assert_eq!(get(gateway.address, "/").status, 200);
+}
+
+#[test]
+fn too_many_quotas_are_told_by_their_flag() {
+    let quotas = (1..=17).map(|limit| format!("{limit}/s"));
+    let quotas = quotas.collect::<Vec<_>>().join(",");
+    let output = run(&["serve", "--listen", "127.0.0.1:0", "--quota", &quotas]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("--quota") && message.contains("17 quotas"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_line_inside_a_text_is_not_taken_for_a_field() {
+    let file = File::new("lines", "backend = \"\"\"\nredis://:hunter=2@h\"\"\" z\n");
+    let output = run(&["serve", "--config", file.path()]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("line 2") && !message.contains("hunter"),
+        "{message}"
+    );
+}
+
+#[test]
 fn logs_can_be_json() {
     let gateway = Gateway::start(&["--log-format", "json"]);
     get(gateway.address, "/orders");
