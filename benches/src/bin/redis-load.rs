@@ -42,7 +42,12 @@ impl Limiter for Floor {
         Box::pin(async move {
             let mut connection = self.connection.clone();
             let mut command = redis::cmd("EVALSHA");
-            command.arg(&self.sha).arg(1).arg(key).arg(1).arg(1_000_000_000);
+            command
+                .arg(&self.sha)
+                .arg(1)
+                .arg(key)
+                .arg(1_000_000)
+                .arg(1_000_000_000_000_000_u64);
             let room: i64 = command.query_async(&mut connection).await.unwrap();
             room >= 0
         })
@@ -55,7 +60,11 @@ impl Limiter for Increment {
     fn check<'a>(&'a self, key: &'a str) -> Check<'a> {
         Box::pin(async move {
             let mut connection = self.0.clone();
-            let _: i64 = redis::cmd("INCR").arg(key).query_async(&mut connection).await.unwrap();
+            let _: i64 = redis::cmd("INCR")
+                .arg(key)
+                .query_async(&mut connection)
+                .await
+                .unwrap();
             true
         })
     }
@@ -73,7 +82,10 @@ impl Limiter for Ours {
     }
 }
 
-struct Trypema(Arc<trypema::redis::RedisRateLimiterProvider>, trypema::RateLimit);
+struct Trypema(
+    Arc<trypema::redis::RedisRateLimiterProvider>,
+    trypema::RateLimit,
+);
 
 impl Limiter for Trypema {
     fn check<'a>(&'a self, key: &'a str) -> Check<'a> {
@@ -85,7 +97,14 @@ impl Limiter for Trypema {
     }
 }
 
-const NAMES: [&str; 6] = ["increment", "floor", "ours", "ours-window", "ours-log", "trypema"];
+const NAMES: [&str; 6] = [
+    "increment",
+    "floor",
+    "ours",
+    "ours-window",
+    "ours-log",
+    "trypema",
+];
 
 async fn make(name: &str, url: &str) -> Box<dyn Limiter> {
     let client = redis::Client::open(url).unwrap();
@@ -96,17 +115,18 @@ async fn make(name: &str, url: &str) -> Box<dyn Limiter> {
             .connect()
             .await
             .unwrap();
-        Box::new(Ours(backend, Policy::new("bench", [quota]).unwrap()))
+        Box::new(Ours(backend, Policy::new(name, [quota]).unwrap()))
     };
     match name {
         "increment" => Box::new(Increment(connection)),
         "floor" => {
             let mut load = redis::cmd("SCRIPT");
-            load.arg("LOAD").arg(include_str!("../../redis/peers/gcra_str_min.lua"));
+            load.arg("LOAD")
+                .arg(include_str!("../../redis/peers/gcra_str_min.lua"));
             let sha = load.query_async(&mut connection).await.unwrap();
             Box::new(Floor { connection, sha })
         }
-        "ours" => ours("1000000/s token_bucket burst=1000000000".parse().unwrap()).await,
+        "ours" => ours("1/s token_bucket burst=1000000000".parse().unwrap()).await,
         "ours-window" => ours("1000000000/h sliding_window".parse().unwrap()).await,
         "ours-log" => ours("1000000000/s sliding_log".parse().unwrap()).await,
         "trypema" => {
@@ -118,7 +138,10 @@ async fn make(name: &str, url: &str) -> Box<dyn Limiter> {
                 .disable_cleanup()
                 .build()
                 .unwrap();
-            Box::new(Trypema(provider, trypema::RateLimit::per_second_or_panic(1e9)))
+            Box::new(Trypema(
+                provider,
+                trypema::RateLimit::per_second_or_panic(1e9),
+            ))
         }
         _ => panic!("--only: {name:?} is none of {NAMES:?}"),
     }
@@ -136,12 +159,18 @@ fn cpu_seconds() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-async fn load(limiter: &Arc<Box<dyn Limiter>>, keys: &Arc<Vec<String>>, tasks: u64, seconds: u64) -> Round {
+async fn load(
+    limiter: &Arc<Box<dyn Limiter>>,
+    keys: &Arc<Vec<String>>,
+    tasks: u64,
+    seconds: u64,
+) -> Round {
     let count = Arc::new(AtomicU64::new(0));
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let running: Vec<_> = (0..tasks)
         .map(|task| {
-            let (limiter, keys, count) = (Arc::clone(limiter), Arc::clone(keys), Arc::clone(&count));
+            let (limiter, keys, count) =
+                (Arc::clone(limiter), Arc::clone(keys), Arc::clone(&count));
             tokio::spawn(async move {
                 let mut random = task * 7_919 + 1;
                 let mut waits = Vec::new();
@@ -189,15 +218,22 @@ fn main() {
         for keys in list("keys", "1,100000") {
             // A new quota each time, so that no key is left over; 40 bytes each.
             let count: u64 = keys.parse().unwrap();
-            let all: Arc<Vec<_>> = Arc::new((0..count).map(|n| format!("key_tenant_0123456789abcdef_{n:012}")).collect());
+            let all: Arc<Vec<_>> = Arc::new(
+                (0..count)
+                    .map(|n| format!("key_tenant_0123456789abcdef_{n:012}"))
+                    .collect(),
+            );
             for tasks in list("tasks", "1,64,256") {
                 let mut measured: Vec<Vec<Round>> = limiters.iter().map(|_| Vec::new()).collect();
                 for _ in 0..rounds {
                     for (i, (_, limiter)) in limiters.iter().enumerate() {
-                        measured[i].push(load(limiter, &all, tasks.parse().unwrap(), seconds).await);
+                        measured[i]
+                            .push(load(limiter, &all, tasks.parse().unwrap(), seconds).await);
                     }
                 }
-                let middle = |rounds: &[Round], of: fn(&Round) -> f64| median(rounds.iter().map(of).collect());
+                let middle = |rounds: &[Round], of: fn(&Round) -> f64| {
+                    median(rounds.iter().map(of).collect())
+                };
                 let floor = names.iter().position(|name| name == "floor");
                 let floor = floor.map_or(f64::NAN, |i| middle(&measured[i], |round| round.rate));
                 for ((name, _), rounds) in limiters.iter().zip(&measured) {
