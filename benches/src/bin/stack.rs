@@ -2,6 +2,7 @@
 //! beside the table that remembers.
 //!
 //! `--keys 1000 --calls 200000 --rounds 15 --only RateLimit`
+#![expect(clippy::disallowed_methods, reason = "it measures")]
 
 use std::collections::BTreeMap;
 use std::future::Future;
