@@ -151,6 +151,7 @@ async fn make(name: &str, url: &str) -> Box<dyn Limiter> {
 struct Round {
     rate: f64,
     client_cpu: f64,
+    server_cpu: f64,
     p50: f64,
 }
 
@@ -159,13 +160,30 @@ fn cpu_seconds() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
+/// What the server has used, in seconds.
+async fn server_seconds(watch: &mut MultiplexedConnection) -> f64 {
+    let mut info = redis::cmd("INFO");
+    let text: String = info.arg("cpu").query_async(watch).await.unwrap();
+    let used = |line: &str| {
+        line.strip_prefix("used_cpu_")?
+            .split_once(':')?
+            .1
+            .parse::<f64>()
+            .ok()
+    };
+    // The system's and the user's come first; those of children and threads are part of neither.
+    text.lines().filter_map(used).take(2).sum()
+}
+
 async fn load(
+    watch: &mut MultiplexedConnection,
     limiter: &Arc<Box<dyn Limiter>>,
     keys: &Arc<Vec<String>>,
     tasks: u64,
     seconds: u64,
 ) -> Round {
     let count = Arc::new(AtomicU64::new(0));
+    let server = server_seconds(watch).await;
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let running: Vec<_> = (0..tasks)
         .map(|task| {
@@ -193,7 +211,9 @@ async fn load(
         waits.extend(task.await.unwrap());
     }
     let count = count.load(Ordering::Relaxed) as f64;
+    let server = server_seconds(watch).await - server;
     Round {
+        server_cpu: server * 1e6 / count,
         rate: count / began.elapsed().as_secs_f64(),
         client_cpu: (cpu_seconds() - cpu) * 1e6 / count,
         p50: median(waits),
@@ -209,12 +229,14 @@ fn main() {
         .build()
         .unwrap();
     runtime.block_on(async {
+        let client = redis::Client::open(url.as_str()).unwrap();
+        let mut watch = client.get_multiplexed_async_connection().await.unwrap();
         let names = list("only", &NAMES.join(","));
         let mut limiters = Vec::new();
         for name in &names {
             limiters.push((name, Arc::new(make(name, &url).await)));
         }
-        println!("limiter       keys    tasks  decisions/s    x floor  client cpu us  p50 us");
+        println!("limiter       keys    tasks  decisions/s    x floor  client cpu us  server cpu us  p50 us");
         for keys in list("keys", "1,100000") {
             // A new quota each time, so that no key is left over; 40 bytes each.
             let count: u64 = keys.parse().unwrap();
@@ -228,7 +250,7 @@ fn main() {
                 for _ in 0..rounds {
                     for (i, (_, limiter)) in limiters.iter().enumerate() {
                         measured[i]
-                            .push(load(limiter, &all, tasks.parse().unwrap(), seconds).await);
+                            .push(load(&mut watch, limiter, &all, tasks.parse().unwrap(), seconds).await);
                     }
                 }
                 let middle = |rounds: &[Round], of: fn(&Round) -> f64| {
@@ -239,9 +261,10 @@ fn main() {
                 for ((name, _), rounds) in limiters.iter().zip(&measured) {
                     let rate = middle(rounds, |round| round.rate);
                     println!(
-                        "{name:<12} {keys:>7} {tasks:>6} {rate:>12.0} {:>10.2} {:>14.1} {:>7.0}",
+                        "{name:<12} {keys:>7} {tasks:>6} {rate:>12.0} {:>10.2} {:>14.1} {:>14.1} {:>7.0}",
                         rate / floor,
                         middle(rounds, |round| round.client_cpu),
+                        middle(rounds, |round| round.server_cpu),
                         middle(rounds, |round| round.p50),
                     );
                 }

@@ -13,7 +13,7 @@ use tollgate_core::{BackendError, ErrorKind};
 use crate::error::{Failure, integers};
 use crate::flight::{AbortOnDrop, Usable};
 use crate::script::SCRIPTS;
-use crate::stream::Stream;
+use crate::stream::{BATCH, Stream};
 use crate::{Script, ScriptCall};
 
 /// How many calls may queue before the sender waits.
@@ -48,7 +48,8 @@ impl Connection {
         let nothing = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE);
+            .set_pipeline_buffer_size(QUEUE)
+            .set_write_backpressure_boundary(BATCH);
         let (multiplexed, driver) =
             MultiplexedConnection::new_with_config(&nothing, stream, config).await?;
         let broken = Arc::new(AtomicBool::new(false));
