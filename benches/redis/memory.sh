@@ -14,7 +14,7 @@ one() { # name, words with %K for the key
     for length in 40 30; do
         cli flushall >/dev/null
         before=$(used)
-        seq -f "%0${length}.0f" 1 "$N" | awk -v words="$*" '{ line = words; gsub("%K", $1, line); printf "%s\r\n", line }' |
+        seq -f "%0${length}.0f" 1 "$N" | awk -v words="$*" 'BEGIN { split(words, part, "%K") } { printf "%s%s%s\r\n", part[1], $1, part[2] }' |
             cli --pipe >/dev/null
         after=$(used)
         printf '%-18s %2d-byte name: %4d bytes a key\n' "$name" "$length" $(((after - before) / N))
