@@ -59,5 +59,5 @@ pub const POLICY_WITH_LOG: &str = concat!(
 /// Forgets a key.
 pub const RESET: &str = include_str!("reset.lua");
 
-/// Asks whether the server runs scripts.
+/// Asks whether the server can count: it runs scripts, takes writes and has memory for one.
 pub const PING: &str = include_str!("ping.lua");

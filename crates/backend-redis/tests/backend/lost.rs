@@ -247,7 +247,11 @@ async fn b60_out_of_memory_is_said_and_leaves_nothing_half_done() {
                 assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
                 assert!(!error.may_have_charged());
             }
+            // Or a health report that asks would say that all is well.
+            let unwell = backend.ping().await.unwrap_err();
+            assert_eq!(unwell.kind(), ErrorKind::OutOfMemory, "{unwell}");
             server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+            backend.ping().await.unwrap();
             let first = charge(&backend, &policy, None, 1).await.unwrap();
             let capacity = policy.capacity();
             assert_eq!(first.remaining(), Some(capacity - 1), "{quota}");
