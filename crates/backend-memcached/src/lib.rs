@@ -1,0 +1,1 @@
+//! memcached as a store of counters for Tollgate.
