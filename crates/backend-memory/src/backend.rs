@@ -11,6 +11,7 @@ use crate::claim::{Claim, Full};
 use crate::clock::{Moment, Time};
 use crate::config::MemoryBackendBuilder;
 use crate::hash::{Fingerprint, Fingerprinter};
+use crate::lease::Leases;
 use crate::map::Map;
 use crate::overflow::Overflow;
 use crate::rate::Rate;
@@ -64,13 +65,14 @@ use crate::table::Table;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct MemoryBackend {
-    time: Time,
-    prints: Fingerprinter,
+    pub(crate) time: Time,
+    pub(crate) prints: Fingerprinter,
     pub(crate) table: Table,
     pub(crate) map: Map,
     pub(crate) room: Room,
     sweeper: Sweeper,
     overflow: Overflow,
+    pub(crate) leases: Leases,
 }
 
 impl MemoryBackend {
@@ -97,6 +99,7 @@ impl MemoryBackend {
             room: Room::new(max_keys),
             sweeper: Sweeper::new(),
             overflow: Overflow::new(max_keys),
+            leases: Leases::new(max_keys),
         }
     }
 

@@ -58,10 +58,31 @@ impl Fingerprinter {
     #[inline]
     pub(crate) fn of(&self, policy: &Policy, key: &Key<'_>) -> Fingerprint {
         let policy = u128::from_le_bytes(*policy.digest());
-        let half = |i: usize| {
-            let mut hasher = FoldHasher::with_seed(self.seeds[i], &self.shared[i]);
+        self.hash(|hasher| {
             hasher.write_u128(policy);
             hasher.write(key.as_bytes());
+        })
+    }
+
+    /// The slots of a limit for a key. The length goes in, so that no two divide the same text.
+    pub(crate) fn of_lease(&self, name: &str, key: &Key<'_>) -> Fingerprint {
+        self.hash(|hasher| {
+            hasher.write_usize(name.len());
+            hasher.write(name.as_bytes());
+            hasher.write(key.as_bytes());
+        })
+    }
+
+    /// A name that stands alone.
+    pub(crate) fn of_text(&self, text: &str) -> Fingerprint {
+        self.hash(|hasher| hasher.write(text.as_bytes()))
+    }
+
+    #[inline]
+    fn hash(&self, feed: impl Fn(&mut FoldHasher<'_>)) -> Fingerprint {
+        let half = |i: usize| {
+            let mut hasher = FoldHasher::with_seed(self.seeds[i], &self.shared[i]);
+            feed(&mut hasher);
             hasher.finish()
         };
         Fingerprint::new(half(0), half(1))

@@ -12,6 +12,8 @@
 //!   └─ bound reached (room) ───> idle records make room (sweeper), else one record a policy
 //!                                is shared (overflow)
 //! ```
+//!
+//! Concurrency slots are apart from all this (lease).
 
 mod backend;
 mod call;
@@ -19,6 +21,7 @@ mod claim;
 mod clock;
 mod config;
 mod hash;
+mod lease;
 mod map;
 mod overflow;
 mod rate;

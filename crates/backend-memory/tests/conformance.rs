@@ -3,7 +3,7 @@
 
 use tollgate_core::{ManualClock, SharedBackend};
 use tollgate_memory::MemoryBackend;
-use tollgate_testkit::conformance;
+use tollgate_testkit::{conformance, lease_conformance};
 
 conformance!(own_clock, MemoryBackend::new());
 conformance!(
@@ -13,3 +13,11 @@ conformance!(
         .build()
 );
 conformance!(erased, SharedBackend::new(MemoryBackend::new()));
+
+lease_conformance!(leases, MemoryBackend::new());
+lease_conformance!(
+    leases_by_a_manual_clock,
+    MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build()
+);

@@ -25,6 +25,11 @@ pub struct LeaseAnswer {
     pub ok: bool,
     /// How many are in after the call.
     pub in_use: u32,
+    /// The number of this holding, when an acquire is admitted: larger than any that was given out
+    /// for these slots before. What the holder writes to can refuse a smaller number than it has
+    /// seen, and so a holder that lost its slot without knowing. It is the store's time in
+    /// microseconds, or the last one + 1 if that is more.
+    pub fence: Option<u64>,
 }
 
 /// A store that can hold leases. Not every store can: asking for leases on one that cannot fails

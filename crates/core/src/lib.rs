@@ -51,4 +51,4 @@ pub use lease::{LeaseAnswer, LeaseBackend, LeaseSubject};
 pub use policy::{MAX_NAME, MAX_QUOTAS, Policy, PolicyError};
 pub use quota::{Algorithm, MAX_EXACT, Quota, QuotaError, QuotaFault};
 pub use shared::{DynCounterBackend, SharedBackend};
-pub use storage_key::{DEFAULT_PREFIX, storage_key};
+pub use storage_key::{DEFAULT_PREFIX, lease_key, storage_key};

@@ -21,10 +21,27 @@ pub const DEFAULT_PREFIX: &str = "tollgate";
 /// ```
 #[must_use]
 pub fn storage_key(prefix: &str, policy: &Policy, key: &Key<'_>) -> String {
-    let mut name = String::with_capacity(prefix.len() + policy.name().len() + 28);
+    build(prefix, ":v1:", policy.name(), key)
+}
+
+/// `{prefix}:lease:v1:{name}:{digest}`: one key for the slots of a limit for one identity.
+///
+/// ```
+/// use tollgate_core::{Key, lease_key};
+///
+/// let key = lease_key("tollgate", "ocr", &Key::from("alice"));
+/// assert_eq!(key, "tollgate:lease:v1:ocr:K9gGyX8OAK8aH8Myj6djqQ");
+/// ```
+#[must_use]
+pub fn lease_key(prefix: &str, name: &str, key: &Key<'_>) -> String {
+    build(prefix, ":lease:v1:", name, key)
+}
+
+fn build(prefix: &str, kind: &str, of: &str, key: &Key<'_>) -> String {
+    let mut name = String::with_capacity(prefix.len() + kind.len() + of.len() + 24);
     name.push_str(prefix);
-    name.push_str(":v1:");
-    for c in policy.name().chars() {
+    name.push_str(kind);
+    for c in of.chars() {
         match c {
             '{' => name.push_str("%7B"),
             '}' => name.push_str("%7D"),

@@ -41,7 +41,7 @@ use tollgate_core::{
 
 use crate::Rng;
 
-pub use leases::vectors as lease_vectors;
+pub use leases::{LeaseLab, cases as lease_cases};
 
 /// How a wrapper may differ from a backend: what it declares here is all that it may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,14 +173,11 @@ impl<B: CounterBackend> Lab<B> {
     /// A lab for one case.
     #[must_use]
     pub fn new(backend: B, options: Options) -> Self {
-        let seed = std::env::var("TOLLGATE_TEST_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok());
         Self {
             backend: Arc::new(backend),
             options,
             calls: Arc::default(),
-            seed: seed.unwrap_or(20_261_130),
+            seed: seed(),
         }
     }
 
@@ -345,6 +342,12 @@ fn waits_at_least(got: &Decision, right: &Decision) -> bool {
         (Some(got), Some(right)) => got >= right,
         (got, right) => got == right,
     }
+}
+
+/// What random cases start from: `TOLLGATE_TEST_SEED`, or always the same.
+fn seed() -> u64 {
+    let set = std::env::var("TOLLGATE_TEST_SEED").ok();
+    set.and_then(|seed| seed.parse().ok()).unwrap_or(20_261_130)
 }
 
 /// A name for a policy that nobody else uses.

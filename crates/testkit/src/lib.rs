@@ -3,11 +3,12 @@
 //!
 //! - [`conformance!`] gives one named test for each rule that a backend must keep: the traces with
 //!   the right answer to every step, laws under random calls, races, odd keys, expiry.
+//! - [`lease_conformance!`] does the same for stores of leases.
 //! - [`RedisServer`], [`RedisCluster`] and [`Sentinel`] are real servers that a test may kill, freeze
 //!   and restart; [`shared_redis`] is one for all tests that only need keys of their own.
 //! - [`FaultProxy`] stands before a server and cuts, delays, loses or falsifies what passes, command
 //!   by command.
-//! - [`MapStore`] is a store to test wrappers on, [`Rng`] a generator that can be run again.
+//! - [`MapStore`] and [`MapLeases`] are stores to test wrappers on, [`Rng`] a generator that can be run again.
 //! - [`wait_until`] waits for a condition, with a deadline; nothing here sleeps to synchronise.
 //!
 //! The rest of this page is the crate's README.
@@ -15,6 +16,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod conformance;
+mod map_leases;
 mod map_store;
 mod port;
 mod proxy;
@@ -23,6 +25,7 @@ mod rng;
 pub mod server;
 mod wait;
 
+pub use map_leases::MapLeases;
 pub use map_store::MapStore;
 pub use proxy::{FaultProxy, Rule};
 pub use resp::Reply;
