@@ -26,6 +26,8 @@
 mod address;
 mod body;
 mod headers;
+mod identity;
+mod limit;
 mod problem;
 mod seconds;
 mod speaker;
@@ -34,6 +36,8 @@ mod style;
 pub use address::{AddressPrefixes, PrefixError};
 pub use body::BodyStyle;
 pub use headers::RateLimitHeaders;
+pub use identity::{Identified, Identifying, Identity, IdentitySource};
+pub use limit::{Limit, LimitError, Limiting};
 pub use problem::{Problem, ProblemType};
 pub use seconds::retry_after_seconds;
 pub use speaker::{Speaker, speaker};
