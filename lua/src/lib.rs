@@ -59,5 +59,8 @@ pub const POLICY_WITH_LOG: &str = concat!(
 /// Forgets a key.
 pub const RESET: &str = include_str!("reset.lua");
 
+/// Any step on concurrency slots.
+pub const LEASE: &str = include_str!("lease.lua");
+
 /// Asks whether the server can count: it runs scripts, takes writes and has memory for one.
 pub const PING: &str = include_str!("ping.lua");

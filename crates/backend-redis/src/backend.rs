@@ -94,6 +94,14 @@ impl<E: RedisExecutor> RedisBackend<E> {
         self
     }
 
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(crate) const fn executor(&self) -> &E {
+        &self.executor
+    }
+
     /// Runs a script on the record of a subject.
     async fn run(
         &self,

@@ -28,6 +28,7 @@ mod error;
 mod executor;
 mod flight;
 mod handshake;
+mod lease;
 mod record;
 mod script;
 mod sentinel;

@@ -7,7 +7,7 @@ use tollgate_core::{Algorithm, Quota};
 use crate::Script;
 
 /// How many there are.
-pub(crate) const SCRIPTS: usize = 9;
+pub(crate) const SCRIPTS: usize = 10;
 
 macro_rules! scripts {
     ($($index:literal $name:ident $text:literal),*) => {$(
@@ -29,7 +29,8 @@ scripts! {
     5 POLICY "policy",
     6 POLICY_WITH_LOG "policy_with_log",
     7 RESET "reset",
-    8 PING "ping"
+    8 PING "ping",
+    9 LEASE "lease"
 }
 
 /// The script that runs any operation on a policy of these quotas.

@@ -4,7 +4,7 @@
 
 use tokio::sync::OnceCell;
 use tollgate_redis::RedisBackend;
-use tollgate_testkit::{Flavor, RedisServer, conformance};
+use tollgate_testkit::{Flavor, RedisServer, conformance, lease_conformance};
 
 /// A backend on the server of a flavour, which is started once and ends with the process. Each case
 /// runs on a runtime of its own, so each has a connection of its own.
@@ -37,3 +37,13 @@ conformance!(redis_6_2, backend(Flavor::Redis62, "").await);
 conformance!(redis_8, backend(Flavor::Redis8, "").await);
 conformance!(valkey_9, backend(Flavor::Valkey, "").await);
 conformance!(valkey_8, backend(Flavor::Valkey8, "").await);
+
+lease_conformance!(leases_redis_7, backend(Flavor::Redis, "").await);
+lease_conformance!(
+    leases_redis_7_resp3,
+    backend(Flavor::Redis, "?protocol=resp3").await
+);
+lease_conformance!(leases_redis_6_2, backend(Flavor::Redis62, "").await);
+lease_conformance!(leases_redis_8, backend(Flavor::Redis8, "").await);
+lease_conformance!(leases_valkey_9, backend(Flavor::Valkey, "").await);
+lease_conformance!(leases_valkey_8, backend(Flavor::Valkey8, "").await);

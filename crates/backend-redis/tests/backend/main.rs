@@ -6,6 +6,7 @@ mod changes;
 mod conformance;
 mod executor;
 mod expiry;
+mod leases;
 mod lost;
 mod numbers;
 mod scripts;
