@@ -238,6 +238,80 @@ async fn b74_a_refusal_is_a_success() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn b74_a_refusal_between_failures_ends_the_row() {
+    let store = Scripted::default();
+    let breaker = CircuitBreaker::new(store.clone(), settings());
+    let policy = Policy::new("p", quotas("1/h")).unwrap();
+    let key = Key::from("k");
+    let subject = Subject::new(&policy, &key);
+    assert!(breaker.acquire(subject, Cost::ONE).await.unwrap().allowed());
+    for _ in 0..3 {
+        store.set(Mode::Fails(ErrorKind::Timeout));
+        for _ in 0..4 {
+            assert_eq!(kind(&breaker).await, ErrorKind::Timeout);
+        }
+        store.set(Mode::Works);
+        assert!(!breaker.acquire(subject, Cost::ONE).await.unwrap().allowed());
+        assert_eq!(breaker.state(), BreakerState::Closed);
+    }
+    // None of the twelve is left: it takes five again.
+    store.set(Mode::Fails(ErrorKind::Timeout));
+    for _ in 0..5 {
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        assert_eq!(kind(&breaker).await, ErrorKind::Timeout);
+    }
+    assert_eq!(breaker.state(), BreakerState::Open);
+}
+
+/// Begins 50 calls that wait in the store, and ends them all with this error.
+async fn fail_together(breaker: &std::sync::Arc<CircuitBreaker<Scripted>>, error: ErrorKind) {
+    let mut calls = Vec::new();
+    breaker.inner().set(Mode::Held);
+    for _ in 0..50 {
+        let breaker = std::sync::Arc::clone(breaker);
+        calls.push(tokio::spawn(async move { ask(&*breaker).await.is_err() }));
+    }
+    let mut held = Vec::new();
+    for _ in 0..50 {
+        held.push(breaker.inner().held().await);
+    }
+    for release in held {
+        release.send(Err(error)).unwrap();
+    }
+    for call in calls {
+        assert!(call.await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b67_calls_that_one_broken_connection_took_along_are_one_failure() {
+    for ratio in [None, Some(0.5)] {
+        let settings = Breaker {
+            ratio,
+            ..settings()
+        };
+        let breaker = CircuitBreaker::new(Scripted::default(), settings);
+        let breaker = std::sync::Arc::new(breaker);
+        for breaks in 1..=4 {
+            fail_together(&breaker, ErrorKind::Unavailable).await;
+            assert_eq!(breaker.state(), BreakerState::Closed, "after {breaks}");
+        }
+        fail_together(&breaker, ErrorKind::Unavailable).await;
+        assert_eq!(
+            breaker.state(),
+            BreakerState::Open,
+            "a store that goes on breaking"
+        );
+
+        // Calls that all time out are 50 signs of a store that hangs.
+        let breaker = CircuitBreaker::new(Scripted::default(), settings);
+        let breaker = std::sync::Arc::new(breaker);
+        fail_together(&breaker, ErrorKind::Timeout).await;
+        assert_eq!(breaker.state(), BreakerState::Open);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn errors_by_which_the_store_shows_that_it_works_do_not_open_it() {
     for working in [ErrorKind::Contended, ErrorKind::Config] {
         let store = Scripted::new(Mode::Fails(working));

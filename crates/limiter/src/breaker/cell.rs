@@ -17,8 +17,8 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 /// Every so many successes in a window it is looked at whether the window is over.
 const LOOK_EVERY: u32 = 64;
 
-/// What the lowest two bits of the word say; the rest is the era, which ends with every change of
-/// state, so that a result can tell whether it comes too late.
+/// What the lowest two bits of the word say. Above them are the losses of the era, and the era, which
+/// ends with every change of state, so that a result can tell whether it comes too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Closed, and nothing has failed lately.
@@ -32,6 +32,9 @@ enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(u64);
 
+const LOSS: u64 = 1 << 2;
+const ERA: u64 = 1 << 18;
+
 impl Word {
     const fn phase(self) -> Phase {
         match self.0 & 3 {
@@ -43,15 +46,24 @@ impl Word {
     }
 
     const fn era(self) -> u64 {
-        self.0 >> 2
+        self.0 / ERA
+    }
+
+    /// How many broken connections were counted in the era, in 16 bits.
+    const fn losses(self) -> u64 {
+        self.0 % ERA / LOSS
     }
 
     const fn with(self, phase: Phase) -> Self {
-        Self(self.era() << 2 | phase as u64)
+        Self(self.0 / LOSS * LOSS + phase as u64)
+    }
+
+    const fn with_another_loss(self) -> Self {
+        Self(self.0 / ERA * ERA + (self.0 + LOSS) % ERA)
     }
 
     const fn next(self, phase: Phase) -> Self {
-        Self((self.era() + 1) << 2 | phase as u64)
+        Self((self.era() + 1) * ERA + phase as u64)
     }
 }
 
@@ -59,6 +71,8 @@ impl Word {
 pub(super) enum Outcome {
     Success,
     Failure,
+    /// The connection broke, or could not be made, and took along whatever else was on it.
+    Loss,
 }
 
 impl Outcome {
@@ -66,6 +80,7 @@ impl Outcome {
     pub(super) fn of<T>(answer: &Result<T, BackendError>) -> Self {
         match answer.as_ref().map_err(BackendError::kind) {
             Ok(_) | Err(ErrorKind::Contended | ErrorKind::Config) => Self::Success,
+            Err(ErrorKind::Unavailable) => Self::Loss,
             Err(_) => Self::Failure,
         }
     }
@@ -129,7 +144,7 @@ impl Cell {
         match word.phase() {
             Phase::Quiet | Phase::Watching => Some(Ticket {
                 cell: self,
-                era: word.era(),
+                word,
                 probe: false,
             }),
             Phase::HalfOpen | Phase::Open => self.admit_probe(),
@@ -154,26 +169,37 @@ impl Cell {
         };
         Some(Ticket {
             cell: self,
-            era: self.word().era(),
+            word: self.word(),
             probe,
         })
     }
 
-    fn record(&self, era: u64, outcome: Outcome) {
+    /// What became of a call that began when the word was `began`.
+    fn record(&self, began: Word, outcome: Outcome) {
         let word = self.word();
         // The healthy way: nothing to count, nothing to write.
-        if word.era() != era || (outcome == Outcome::Success && word.phase() == Phase::Quiet) {
+        if word.era() != began.era()
+            || (outcome == Outcome::Success && word.phase() == Phase::Quiet)
+        {
             return;
         }
-        self.count(era, outcome);
+        self.count(began, outcome);
     }
 
     #[cold]
-    fn count(&self, era: u64, outcome: Outcome) {
+    fn count(&self, began: Word, outcome: Outcome) {
         let mut counts = self.counts.lock();
-        let word = self.word();
-        if word.era() != era {
+        let mut word = self.word();
+        if word.era() != began.era() {
             return;
+        }
+        if outcome == Outcome::Loss {
+            // One connection that breaks under many calls is one failure, or a single break would
+            // open the breaker of a store that is well.
+            if word.losses() != began.losses() {
+                return;
+            }
+            word = word.with_another_loss();
         }
         match (word.phase(), outcome) {
             (Phase::Quiet, Outcome::Success) | (Phase::Open, _) => {}
@@ -187,7 +213,7 @@ impl Cell {
                 }
             }
             (Phase::HalfOpen, Outcome::Success) => self.enter(word.next(Phase::Quiet)),
-            (Phase::Quiet | Phase::Watching, Outcome::Failure) => {
+            (Phase::Quiet | Phase::Watching, Outcome::Failure | Outcome::Loss) => {
                 let now = Instant::now();
                 if word.phase() == Phase::Quiet {
                     counts.in_a_row = 0;
@@ -204,7 +230,7 @@ impl Cell {
                     self.enter(word.with(Phase::Watching));
                 }
             }
-            (Phase::HalfOpen, Outcome::Failure) => {
+            (Phase::HalfOpen, Outcome::Failure | Outcome::Loss) => {
                 let until = Instant::now() + self.settings.cooldown;
                 self.open(&mut counts, until);
             }
@@ -212,9 +238,9 @@ impl Cell {
     }
 
     /// A probe that was dropped says nothing; the next call may probe at once.
-    fn lost(&self, era: u64) {
+    fn lost(&self, began: Word) {
         let mut counts = self.counts.lock();
-        if self.word().era() == era {
+        if self.word().era() == began.era() {
             self.open(&mut counts, Instant::now());
         }
     }
@@ -262,21 +288,22 @@ impl fmt::Debug for Cell {
 /// Leave for one call.
 pub(super) struct Ticket<'a> {
     cell: &'a Cell,
-    era: u64,
+    /// When it began.
+    word: Word,
     probe: bool,
 }
 
 impl Ticket<'_> {
     pub(super) fn done(mut self, outcome: Outcome) {
         self.probe = false;
-        self.cell.record(self.era, outcome);
+        self.cell.record(self.word, outcome);
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         if self.probe {
-            self.cell.lost(self.era);
+            self.cell.lost(self.word);
         }
     }
 }

@@ -27,6 +27,8 @@ pub use config::{Breaker, BreakerState};
 /// - A decision is a success, also a refusal. So are errors by which the store shows that it works:
 ///   other writers won ([`ErrorKind::Contended`]), or it was asked for what it does not do
 ///   ([`ErrorKind::Config`]).
+/// - Calls that one broken connection ([`ErrorKind::Unavailable`]) took along are one failure: of
+///   those only the first counts, and then those that began after it.
 /// - The result of a call counts only if the breaker has not changed state since the call began.
 ///
 /// Place it around [`Timeout`](crate::Timeout) and inside [`Fallback`](crate::Fallback):
