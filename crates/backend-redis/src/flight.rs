@@ -19,7 +19,10 @@ use tollgate_core::{BackendError, ErrorKind};
 const MAX_WAITING: usize = 1024;
 /// The pause after the first failed attempt, doubled after each, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// A breaker's one probe that falls into a pause fails, and the next comes a cooldown later. So this
+/// is how much later than a cooldown a store that is back may be used, and a fifth of a second at
+/// most.
+const LONGEST_PAUSE: Duration = Duration::from_millis(160);
 
 type Making<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
@@ -204,7 +207,7 @@ fn text_of(error: &BackendError) -> String {
 /// Up to a quarter longer, so that processes do not come back all at once.
 fn pause_after(failures: u32) -> Duration {
     let pause = FIRST_PAUSE
-        .saturating_mul(1 << failures.min(5))
+        .saturating_mul(1 << failures.min(4))
         .min(LONGEST_PAUSE);
     let random = RandomState::new().hash_one(failures) % 64;
     pause + pause.mul_f64(random as f64 / 256.0)
@@ -228,5 +231,19 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b65_no_pause_makes_a_store_that_is_back_wait_longer_than_200_ms() {
+        for failures in 0..1_000 {
+            let pause = pause_after(failures);
+            assert!(pause >= FIRST_PAUSE, "{failures}: {pause:?}");
+            assert!(pause <= Duration::from_millis(200), "{failures}: {pause:?}");
+        }
     }
 }
