@@ -367,8 +367,8 @@ async fn a_batch_is_answered_by_the_failure_policy_too() {
     }
 }
 
-#[test]
-fn b89_metrics_are_labelled_by_configuration_only() {
+/// Runs a test with a paused clock, under a recorder of metrics.
+fn recorded(test: impl AsyncFnOnce(&Recorded)) -> Arc<Recorded> {
     let recorded = Arc::new(Recorded::default());
     metrics::with_local_recorder(&*recorded, || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -376,34 +376,40 @@ fn b89_metrics_are_labelled_by_configuration_only() {
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(async {
-            let store = Scripted::default();
-            let limiter = Limiter::builder(store.clone()).name("main").build();
-            let limit = limiter.policy("p", quotas("3/60s")).unwrap();
-            let value = |name: &str| recorded.gauge(&format!("{name}{{limiter=main}}"));
-            assert_eq!(value("tollgate_enforcing"), Some(1.0));
-            ask(&limit, 5).await;
+        runtime.block_on(test(&recorded));
+    });
+    recorded
+}
 
-            store.set(Mode::Slow(Duration::from_millis(10)));
-            limit.acquire("bob").await.unwrap();
-            let waited = "tollgate_backend_seconds{limiter=main}";
-            assert_eq!(recorded.count(waited), Some(1), "only what had to wait");
+#[test]
+fn b89_metrics_are_labelled_by_configuration_only() {
+    let recorded = recorded(async |recorded| {
+        let store = Scripted::default();
+        let limiter = Limiter::builder(store.clone()).name("main").build();
+        let limit = limiter.policy("p", quotas("3/60s")).unwrap();
+        let value = |name: &str| recorded.gauge(&format!("{name}{{limiter=main}}"));
+        assert_eq!(value("tollgate_enforcing"), Some(1.0));
+        ask(&limit, 5).await;
 
-            store.set(Mode::Fails(ErrorKind::OutOfMemory));
-            for i in 0..5 {
-                limit.acquire(format!("someone {i}")).await.unwrap();
-            }
-            assert_eq!(value("tollgate_enforcing"), Some(0.0));
-            assert_eq!(value("tollgate_breaker_state"), Some(2.0));
-            let before = recorded.series();
-            for i in 0..10_000 {
-                limit.acquire(format!("someone else {i}")).await.unwrap();
-            }
-            let after = recorded.series();
-            // One for the first use of "the breaker is open".
-            assert_eq!(after.len(), before.len() + 1, "{after:?}");
-            assert!(after.iter().all(|series| !series.contains("someone")));
-        });
+        store.set(Mode::Slow(Duration::from_millis(10)));
+        limit.acquire("bob").await.unwrap();
+        let waited = "tollgate_backend_seconds{limiter=main}";
+        assert_eq!(recorded.count(waited), Some(1), "only what had to wait");
+
+        store.set(Mode::Fails(ErrorKind::OutOfMemory));
+        for i in 0..5 {
+            limit.acquire(format!("someone {i}")).await.unwrap();
+        }
+        assert_eq!(value("tollgate_enforcing"), Some(0.0));
+        assert_eq!(value("tollgate_breaker_state"), Some(2.0));
+        let before = recorded.series();
+        for i in 0..10_000 {
+            limit.acquire(format!("someone else {i}")).await.unwrap();
+        }
+        let after = recorded.series();
+        // One for the first use of "the breaker is open".
+        assert_eq!(after.len(), before.len() + 1, "{after:?}");
+        assert!(after.iter().all(|series| !series.contains("someone")));
     });
     let decisions = |outcome: &str, origin: &str| {
         recorded.count(&format!(
@@ -421,6 +427,48 @@ fn b89_metrics_are_labelled_by_configuration_only() {
     };
     assert_eq!(unenforced("out_of_memory"), Some(5));
     assert_eq!(unenforced("circuit_open"), Some(10_000));
+}
+
+#[test]
+fn b60_each_answer_of_the_policy_is_counted_under_its_reason() {
+    let never = Breaker {
+        failures: u32::MAX,
+        ratio: None,
+        ..Breaker::default()
+    };
+    for kind in [
+        ErrorKind::OutOfMemory,
+        ErrorKind::ReadOnly,
+        ErrorKind::NotReady,
+    ] {
+        for (policy, outcome, origin) in [
+            (FailurePolicy::Open, "admitted", "fail_open"),
+            (FailurePolicy::Closed, "refused", "fail_closed"),
+        ] {
+            let log = Log::new(Level::WARN);
+            let recorded = recorded(async |_| {
+                let limiter = Limiter::builder(Scripted::new(Mode::Fails(kind)))
+                    .on_failure(policy)
+                    .breaker(never)
+                    .build();
+                let limit = limiter.policy("p", quotas("3/60s")).unwrap();
+                ask(&limit, 20).await;
+            });
+            let count = |name: &str, labels: &str| {
+                recorded.count(&format!("{name}{{limiter=default,policy=p,{labels}}}"))
+            };
+            let reason = format!("reason={kind}");
+            assert_eq!(
+                count("tollgate_unenforced_decisions_total", &reason),
+                Some(20),
+                "{kind}, {policy}"
+            );
+            let labels = format!("outcome={outcome},origin={origin}");
+            assert_eq!(count("tollgate_decisions_total", &labels), Some(20));
+            assert_eq!(log.count("WARN"), 1);
+            assert!(log.text().contains(&format!("{kind}: ")), "{}", log.text());
+        }
+    }
 }
 
 /// A store that answers without waiting goes another way through the stack; all must hold there too.

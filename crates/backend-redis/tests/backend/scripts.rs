@@ -136,6 +136,11 @@ async fn b60_replies_of_a_server_in_trouble_have_their_kinds() {
             "-OOM command not allowed when used memory > 'maxmemory'.\r\n",
             ErrorKind::OutOfMemory,
         ),
+        (
+            "-READONLY You can't write against a read only replica.\r\n",
+            ErrorKind::ReadOnly,
+        ),
+        ("-NOAUTH Authentication required.\r\n", ErrorKind::Auth),
         ("-NOPERM this user has no permissions\r\n", ErrorKind::Auth),
         ("-MOVED 1 127.0.0.1:1\r\n", ErrorKind::Config),
     ];

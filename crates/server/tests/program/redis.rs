@@ -136,6 +136,53 @@ fn b70_a_backend_that_comes_late_is_used() {
 }
 
 #[test]
+fn b60_out_of_memory_is_200_when_open_and_503_when_closed() {
+    for (policy, status, detail) in [
+        ("open", 200, "failing open"),
+        ("closed", 503, "failing closed"),
+    ] {
+        let redis = Redis::start();
+        redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+        redis.command(&["SETRANGE", "filling", "10000000", "x"]);
+        redis.command(&["CONFIG", "SET", "maxmemory", "6mb"]);
+        let gateway = Gateway::start(&[
+            "--backend",
+            &redis.url(),
+            "--quota",
+            "50/h",
+            "--on-failure",
+            policy,
+        ]);
+        for _ in 0..20 {
+            let answer = get(gateway.address, "/");
+            assert_eq!(answer.status, status);
+            let wait = answer.header("retry-after");
+            let wait: Option<u64> = wait.map(|wait| wait.parse().unwrap());
+            assert_eq!(wait.is_some(), status == 503);
+            assert!(wait.is_none_or(|wait| wait >= 1));
+            assert_eq!(answer.header("ratelimit"), None, "nobody counted");
+        }
+        let ready = get(gateway.address, "/ready").json();
+        let told = ready["checks"]["ratelimit"]["detail"].as_str().unwrap();
+        assert!(told.starts_with(detail), "{told}");
+        eventually("the reason is logged", || {
+            gateway.log().contains("out_of_memory")
+        });
+
+        redis.command(&["DEL", "filling"]);
+        let mut first = None;
+        eventually("it counts", || {
+            first = get(gateway.address, "/")
+                .header("ratelimit")
+                .map(str::to_owned);
+            first.is_some()
+        });
+        let first = first.unwrap();
+        assert!(first.contains(";r=49;"), "{first}");
+    }
+}
+
+#[test]
 fn s27_s28_an_outage_is_told_without_any_traffic_and_so_is_its_end() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&["--backend", &redis.url(), "--on-failure", "closed"]);
