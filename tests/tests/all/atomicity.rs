@@ -203,7 +203,7 @@ async fn b07_a_window_of_nothing_is_refused_and_one_of_100_ms_works() {
         for left in (0..10).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), ms(100));
+        refused(&limit.acquire("k").await.unwrap(), 0, ms(100));
         store.at(100);
         admitted(&limit.acquire("k").await.unwrap(), 9);
     }

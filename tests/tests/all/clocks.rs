@@ -16,7 +16,7 @@ async fn b16_a_clock_that_goes_to_and_fro_mints_no_tokens() {
         }
         store.at(101_000);
         admitted(&limit.acquire("k").await.unwrap(), 0);
-        refused(&limit.acquire("k").await.unwrap(), seconds(1));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(1));
     }
 }
 
@@ -29,7 +29,7 @@ async fn b18_a_jump_ahead_neither_overflows_nor_locks_out() {
         for left in (0..10).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), seconds(1));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(1));
         // The clock is corrected: nobody waits for an hour.
         store.at(1_000);
         let back = limit.acquire("k").await.unwrap();
@@ -56,7 +56,7 @@ async fn b20_a_bucket_refills_within_a_second() {
         for left in (0..5).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), ms(100));
+        refused(&limit.acquire("k").await.unwrap(), 0, ms(100));
     }
 }
 

@@ -82,7 +82,7 @@ async fn s6_a_bucket_refills_all_the_time_and_has_no_edge() {
         store.at(59_999);
         admitted(&limit.acquire("k").cost(100).await.unwrap(), 0);
         store.at(60_001);
-        refused(&limit.acquire("k").await.unwrap(), ms(598));
+        refused(&limit.acquire("k").await.unwrap(), 0, ms(598));
         store.at(59_999 + 600);
         admitted(&limit.acquire("k").await.unwrap(), 0);
         store.at(59_999 + 30_600);
@@ -95,7 +95,7 @@ async fn s7_the_burst_is_a_setting_of_its_own() {
     for store in stores().await {
         let limit = store.limit("100/60s burst=20");
         admitted(&limit.acquire("k").cost(20).await.unwrap(), 0);
-        refused(&limit.acquire("k").await.unwrap(), ms(600));
+        refused(&limit.acquire("k").await.unwrap(), 0, ms(600));
         let limit = store.limit("100/60s");
         admitted(&limit.acquire("k").cost(100).await.unwrap(), 0);
     }
@@ -140,7 +140,7 @@ async fn s26_reset_is_until_full_and_retry_after_until_one_fits_and_never_0() {
         let limit = store.limit("5/s");
         let last = limit.acquire("k").cost(5).await.unwrap();
         assert_eq!(last.reset_after(), Some(seconds(1)));
-        refused(&limit.acquire("k").await.unwrap(), ms(200));
+        refused(&limit.acquire("k").await.unwrap(), 0, ms(200));
         for algorithm in Algorithm::ALL {
             store.at(0);
             let limit = store.limit(&format!("1/ms {algorithm}"));
@@ -168,11 +168,11 @@ async fn s66_a_log_keeps_admissions_only_and_for_a_window() {
             assert_eq!(decision.reset_after(), Some(ms(10_000 - at)));
         }
         for _ in 0..10 {
-            refused(&limit.acquire("k").await.unwrap(), seconds(2));
+            refused(&limit.acquire("k").await.unwrap(), 0, seconds(2));
         }
         store.at(10_000);
         admitted(&limit.acquire("k").await.unwrap(), 0);
-        refused(&limit.acquire("k").await.unwrap(), seconds(4));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(4));
     }
     let clocked = Limiter::builder(crate::support::connect(&url).await)
         .timeout(PATIENT)

@@ -26,7 +26,7 @@ async fn b33_nothing_negative_gives_quota_back() {
         admitted(&limit.acquire("k").cost(5).await.unwrap(), 0);
         // What a careless cast makes of -1.
         assert!(limit.acquire("k").cost(-1_i64 as u64).await.is_err());
-        refused(&limit.acquire("k").await.unwrap(), seconds(60));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(60));
     }
 }
 
@@ -79,6 +79,6 @@ async fn b37_a_burst_is_the_limit_unless_it_is_given_and_never_0() {
         for left in (0..5).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), seconds(17_280));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(17_280));
     }
 }

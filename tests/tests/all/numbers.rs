@@ -34,6 +34,7 @@ async fn b25_large_counts_are_stored_in_digits() {
         admitted(&limit.acquire("k").cost(PART).await.unwrap(), 0);
         refused(
             &limit.acquire("k").cost(PART).await.unwrap(),
+            0,
             seconds(3_600),
         );
     }
@@ -83,7 +84,7 @@ async fn b26_no_number_is_accepted_and_then_rounded() {
         let limit = store.limit(&format!("{most}/h fixed_window"));
         admitted(&limit.acquire("k").cost(most - 1).await.unwrap(), 1);
         admitted(&limit.acquire("k").await.unwrap(), 0);
-        refused(&limit.acquire("k").await.unwrap(), seconds(3_600));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(3_600));
     }
 }
 
@@ -93,7 +94,11 @@ async fn b27_a_log_of_10_000_is_no_problem() {
         let limit = store.limit("10000/60s sliding_log");
         admitted(&limit.acquire("k").cost(9_000).await.unwrap(), 1_000);
         store.at(1_000);
-        refused(&limit.acquire("k").cost(9_000).await.unwrap(), seconds(59));
+        refused(
+            &limit.acquire("k").cost(9_000).await.unwrap(),
+            1_000,
+            seconds(59),
+        );
         admitted(&limit.acquire("k").cost(1_000).await.unwrap(), 0);
         store.at(61_000);
         admitted(&limit.acquire("k").cost(10_000).await.unwrap(), 0);

@@ -19,7 +19,7 @@ async fn b122_a_refund_credits_no_time_twice_and_never_overfills() {
         backend.refund(subject, refund).await.unwrap();
         admitted(&limit.peek("k").await.unwrap(), 8);
         admitted(&limit.acquire("k").cost(8).await.unwrap(), 0);
-        refused(&limit.acquire("k").await.unwrap(), seconds(1));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(1));
         store.at(6_000);
         admitted(&limit.acquire("k").await.unwrap(), 0);
 
@@ -44,7 +44,7 @@ async fn b124_a_late_refund_does_not_credit_the_next_window() {
         for left in (0..2).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), seconds(59));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(59));
 
         let limit = store.limit("5/60s sliding_log");
         store.at(0);
@@ -53,7 +53,7 @@ async fn b124_a_late_refund_does_not_credit_the_next_window() {
         admitted(&limit.acquire("k").cost(3).await.unwrap(), 2);
         limit.refund("k", &charged).await.unwrap();
         admitted(&limit.acquire("k").cost(2).await.unwrap(), 0);
-        refused(&limit.acquire("k").await.unwrap(), seconds(60));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(60));
     }
 }
 

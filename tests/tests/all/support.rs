@@ -101,7 +101,8 @@ pub(crate) fn admitted(decision: &Decision, remaining: u64) {
 }
 
 #[track_caller]
-pub(crate) fn refused(decision: &Decision, wait: Duration) {
+pub(crate) fn refused(decision: &Decision, remaining: u64, wait: Duration) {
     assert!(!decision.allowed(), "admitted: {decision:?}");
+    assert_eq!(decision.remaining(), Some(remaining), "{decision:?}");
     assert_eq!(decision.retry_after(), Some(wait), "{decision:?}");
 }
