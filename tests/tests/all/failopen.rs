@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::support::{fresh, ms, seconds};
+use crate::support::{PATIENT, Stopwatch, connect, fresh, ms, seconds};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tollgate::{
     Breaker, BreakerState, ConnectError, ErrorKind, FailurePolicy, Limiter, Origin, Quota,
@@ -35,91 +37,189 @@ async fn limiter(url: &str) -> Limiter {
 
 /// How long one check took, and who decided.
 async fn timed(limit: &RateLimit) -> (Duration, Origin) {
-    let started = Instant::now();
+    let watch = Stopwatch::start();
     let decision = limit.acquire("k").await.unwrap();
+    let took = watch.elapsed();
     assert!(decision.allowed() || decision.origin() == Origin::Shared);
-    (started.elapsed(), decision.origin())
+    (took, decision.origin())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b65_a_store_that_accepts_and_never_answers_holds_nobody_up() {
-    let server = RedisServer::start().await;
-    let proxy = FaultProxy::start(server.address()).await;
-    proxy.stay_silent();
-    // Start-up against it is bounded too.
-    let limiter = limiter(&proxy.url()).await;
-    let limit = limiter
-        .policy("b65", ["1000000/s".parse().unwrap()])
-        .unwrap();
-    let mut slow = 0;
-    for _ in 0..50 {
-        let open = limiter.health().breaker == BreakerState::Open;
-        let (took, origin) = timed(&limit).await;
-        assert_eq!(origin, Origin::FailOpen);
-        assert!(took < ms(150), "{took:?}");
-        slow += usize::from(open && took > ms(5));
-    }
+/// One check, let through within `bound`; whether it waited for the store.
+async fn waits(limit: &RateLimit, bound: Duration) -> bool {
+    let (took, origin) = timed(limit).await;
+    assert_eq!(origin, Origin::FailOpen);
+    assert!(took < bound, "{took:?}");
+    took > TIMEOUT / 2
+}
+
+/// 50 checks at once, each let through within `bound`; how many waited for the store.
+async fn wait_at_once(limit: &RateLimit, bound: Duration) -> usize {
     let tasks: Vec<_> = (0..50)
         .map(|_| {
             let limit = limit.clone();
-            tokio::spawn(async move { timed(&limit).await })
+            tokio::spawn(async move { waits(&limit, bound).await })
         })
         .collect();
+    let mut waited = 0;
     for task in tasks {
-        let (took, origin) = task.await.unwrap();
-        assert!(
-            origin == Origin::FailOpen && took < ms(150),
-            "{origin:?} {took:?}"
-        );
+        waited += usize::from(task.await.unwrap());
     }
-    // Once it is open only probes wait.
-    assert!(slow <= 3, "{slow} checks waited behind an open breaker");
-    assert_eq!(limiter.health().unenforced, 100);
+    waited
+}
 
-    proxy.kill_connections();
-    proxy.restore().await;
-    let restored = Instant::now();
-    let shared = async || timed(&limit).await.1 == Origin::Shared;
-    wait_until("the recovered store", seconds(5), shared).await;
-    let took = restored.elapsed();
-    assert!(
-        took < COOLDOWN + ms(250) + TIMEOUT,
-        "recovered only after {took:?}"
-    );
+/// Accepts whoever comes, and never says a word.
+struct Silent(JoinHandle<()>);
+
+impl Silent {
+    async fn listen(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        Self(tokio::spawn(async move {
+            let mut held = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                held.push(stream);
+            }
+        }))
+    }
+
+    /// Leaves the port, and everybody.
+    async fn end(self) {
+        self.0.abort();
+        assert!(self.0.await.unwrap_err().is_cancelled());
+    }
+}
+
+/// Checks every 2 ms until `end`, or until the store has decided; when that was.
+async fn until_served(limit: &RateLimit, end: Instant) -> Option<Instant> {
+    while Instant::now() < end {
+        if timed(limit).await.1 == Origin::Shared {
+            return Some(Instant::now());
+        }
+        tokio::time::sleep(ms(2)).await;
+    }
+    None
+}
+
+// On one thread, of which is known how long the machine kept it waiting.
+#[tokio::test]
+async fn b65_a_listener_that_never_answers_holds_nobody_up() {
+    // Its port, which it takes again later.
+    let mut server = RedisServer::start().await;
+    server.kill();
+    let mut silent = Silent::listen(server.address()).await;
+    let start = async |breaker: Breaker| {
+        let watch = Stopwatch::start();
+        let backend = within("starting", seconds(5), tollgate::connect(&server.url())).await;
+        // The connect timeout is 1 s.
+        let took = watch.elapsed();
+        assert!(took < ms(1_050), "started in {took:?}");
+        let limiter = Limiter::builder(backend.unwrap())
+            .timeout(TIMEOUT)
+            .breaker(breaker)
+            .build();
+        let quota = "1000000/s".parse().unwrap();
+        (limiter.clone(), limiter.policy("b65", [quota]).unwrap())
+    };
+
+    // All by the timeout: this breaker never opens.
+    let (limiter, limit) = start(Breaker {
+        failures: u32::MAX,
+        ratio: None,
+        ..Breaker::default()
+    })
+    .await;
+    // (Between two attempts to connect there is nothing to wait for, and those do not count.)
+    let mut waited = 0;
+    while waited < 50 {
+        waited += usize::from(waits(&limit, ms(150)).await);
+        tokio::time::sleep(ms(2)).await;
+    }
+    let mut at_once = 0;
+    while at_once < 50 {
+        at_once += wait_at_once(&limit, ms(150)).await;
+        tokio::time::sleep(ms(2)).await;
+    }
+    let health = limiter.health();
+    assert_eq!(health.breaker, BreakerState::Closed);
+    assert!(health.unenforced >= 100 && !health.enforcing);
+
+    // Behind an open breaker at once. (All is over before its cooldown is.)
+    let (limiter, limit) = start(Breaker::default()).await;
+    while limiter.health().breaker == BreakerState::Closed {
+        waits(&limit, ms(150)).await;
+    }
+    let before = limiter.health().unenforced;
+    for _ in 0..50 {
+        waits(&limit, ms(5)).await;
+    }
+    wait_at_once(&limit, ms(5)).await;
+    assert_eq!(limiter.health().unenforced, before + 100);
+    assert_eq!(limiter.health().breaker, BreakerState::Open);
+
+    // The real server is used when it is there, wherever the probes and the attempts to connect
+    // were just then.
+    let (_, limit) = start(Breaker {
+        cooldown: COOLDOWN,
+        ..Breaker::default()
+    })
+    .await;
+    for lasts in [600, 1_700, 2_250] {
+        let end = Instant::now() + ms(lasts);
+        assert_eq!(until_served(&limit, end).await, None);
+        let patience = Instant::now() + seconds(10);
+        let load = limit.clone();
+        let served = tokio::spawn(async move { until_served(&load, patience).await });
+        silent.end().await;
+        server.restart().await;
+        let up = Instant::now();
+        let served = served.await.unwrap().expect("it is served at last");
+        let took = served.saturating_duration_since(up);
+        assert!(took < COOLDOWN + ms(250), "only after {took:?}");
+        server.kill();
+        silent = Silent::listen(server.address()).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b67_a_connection_that_died_is_replaced() {
-    let mut server = RedisServer::start().await;
-    let limiter = limiter(&server.url()).await;
+async fn b67_a_killed_connection_costs_at_most_the_calls_in_flight() {
+    const IN_FLIGHT: u64 = 20;
+    let server = RedisServer::start().await;
+    let proxy = FaultProxy::start(server.address()).await;
+    // Nothing here ends by a timeout.
+    let limiter = Limiter::builder(connect(&proxy.url()).await)
+        .timeout(PATIENT)
+        .build();
     let limit = limiter
         .policy("b67", ["1000000/s".parse().unwrap()])
         .unwrap();
     assert_eq!(timed(&limit).await.1, Origin::Shared);
-
-    // CLIENT KILL alone costs at most the calls in flight.
-    let killed = server
-        .command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
-        .await;
-    assert!(killed.integer().unwrap() >= 1);
-    let lost = limiter.health().unenforced;
-    let shared = async || timed(&limit).await.1 == Origin::Shared;
-    wait_until("another connection", seconds(1), shared).await;
-    assert!(
-        limiter.health().unenforced <= lost + 2,
-        "{:?}",
-        limiter.health()
-    );
-
-    for _ in 0..2 {
-        server.kill();
-        let degraded = async || timed(&limit).await.1 == Origin::FailOpen;
-        wait_until("the kill to be noticed", seconds(1), degraded).await;
-        server.restart().await;
-        let restarted = Instant::now();
-        wait_until("the restarted store", seconds(5), shared).await;
-        let took = restarted.elapsed();
-        assert!(took < seconds(1) + COOLDOWN, "only after {took:?}");
+    for round in 1..=3 {
+        proxy.hold_replies();
+        let asked = proxy.commands_named("EVALSHA");
+        let calls: Vec<_> = (0..IN_FLIGHT)
+            .map(|_| {
+                let limit = limit.clone();
+                tokio::spawn(async move { timed(&limit).await })
+            })
+            .collect();
+        proxy.wait_for("EVALSHA", asked + IN_FLIGHT).await;
+        let killed = server
+            .command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
+            .await;
+        assert!(killed.integer().unwrap() >= 1);
+        for call in calls {
+            let (took, origin) = within("a lost call", seconds(2), call).await.unwrap();
+            assert_eq!(origin, Origin::FailOpen, "{took:?}");
+        }
+        proxy.restore().await;
+        // All that come later are counted, from the first on: one break is no outage.
+        for _ in 0..50 {
+            assert_eq!(timed(&limit).await.1, Origin::Shared);
+        }
+        let health = limiter.health();
+        assert_eq!(
+            (health.breaker, health.unenforced),
+            (BreakerState::Closed, round * IN_FLIGHT)
+        );
     }
 }
 

@@ -1,8 +1,8 @@
 //! Redis killed, frozen, restarted, flushed, made read-only and filled up, each under 200 checks a
 //! second: nobody waits, nobody gets an error, everything is reported, and counting resumes.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use crate::support::{ms, seconds};
@@ -16,6 +16,7 @@ const COOLDOWN: Duration = Duration::from_millis(500);
 
 /// One check.
 struct Check {
+    began: Instant,
     took: Duration,
     origin: Origin,
     /// Whether the breaker was open when it began, and when it ended.
@@ -28,6 +29,22 @@ struct Storm {
     stop: Arc<AtomicBool>,
     load: JoinHandle<Vec<JoinHandle<Check>>>,
     started: Instant,
+    /// How many panics there had been before.
+    panics: u64,
+}
+
+/// How many panics there were in this process since it was first asked, in whatever task.
+fn panics() -> u64 {
+    static PANICS: AtomicU64 = AtomicU64::new(0);
+    static COUNTING: Once = Once::new();
+    COUNTING.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICS.fetch_add(1, Ordering::SeqCst);
+            report(info);
+        }));
+    });
+    PANICS.load(Ordering::SeqCst)
 }
 
 async fn check(limit: RateLimit, number: u64) -> Check {
@@ -39,6 +56,7 @@ async fn check(limit: RateLimit, number: u64) -> Check {
     let decision = decision.expect("no caller gets an error");
     assert!(decision.allowed(), "fail-open admits: {decision:?}");
     Check {
+        began: started,
         took,
         origin: decision.origin(),
         open: before && is_open(),
@@ -47,6 +65,7 @@ async fn check(limit: RateLimit, number: u64) -> Check {
 
 impl Storm {
     async fn start(server: &RedisServer) -> Self {
+        let panics = panics();
         let limiter = Limiter::builder(tollgate::connect(&server.url()).await.unwrap())
             .timeout(TIMEOUT)
             .breaker(Breaker {
@@ -74,6 +93,7 @@ impl Storm {
             stop,
             load,
             started: Instant::now(),
+            panics,
         };
         // It counts before anything happens.
         storm.resumed(seconds(5)).await;
@@ -109,6 +129,7 @@ impl Storm {
         for check in self.load.await.unwrap() {
             checks.push(check.await.expect("no check panics"));
         }
+        assert_eq!(panics(), self.panics, "something panicked");
         let offered = lasted.as_millis() / 5;
         assert!(
             checks.len() as u128 > offered / 2,
@@ -157,10 +178,46 @@ async fn storm_b67_a_killed_redis() {
     let storm = Storm::start(&server).await;
     server.kill();
     assert_eq!(storm.noticed().await, ErrorKind::Unavailable);
-    storm.rage(seconds(2)).await;
+    storm.rage(seconds(3)).await;
     server.restart().await;
     storm.resumed(RESUMES).await;
-    some_were_not_enforced(&storm.end().await);
+    let resumed = Instant::now();
+    storm.rage(ms(300)).await;
+    let checks = storm.end().await;
+    some_were_not_enforced(&checks);
+    let mut later = checks.iter().filter(|check| check.began > resumed);
+    assert!(later.clone().count() > 20);
+    assert!(later.all(|check| check.origin == Origin::Shared));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storm_b67_killed_connections() {
+    // The end of a connection takes a moment to reach us, as any packet does.
+    const NEWS: Duration = Duration::from_millis(10);
+    let server = RedisServer::start().await;
+    let storm = Storm::start(&server).await;
+    let mut kills = Vec::new();
+    for _ in 0..10 {
+        storm.rage(ms(100)).await;
+        let began = Instant::now();
+        let killed = server
+            .command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
+            .await;
+        assert!(killed.integer().unwrap() >= 1);
+        kills.push((began, Instant::now()));
+    }
+    storm.rage(ms(200)).await;
+    let checks = storm.end().await;
+    for check in checks {
+        let in_flight = kills.iter().any(|(began, ended)| {
+            check.began <= *ended + NEWS && check.began + check.took >= *began
+        });
+        assert!(!check.open, "a killed connection opened the breaker");
+        assert!(
+            check.origin == Origin::Shared || in_flight,
+            "lost without having been in flight"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

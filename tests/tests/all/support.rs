@@ -1,8 +1,10 @@
 //! The stores that every case runs on, in virtual time.
 
 use std::hash::{BuildHasher, RandomState};
+use std::thread::ThreadId;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tollgate::{
     CasBackend, Clock, Decision, Limiter, ManualClock, Quota, RateLimit, SharedBackend, Timestamp,
 };
@@ -29,6 +31,44 @@ pub(crate) fn fresh(name: &str) -> String {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let random = RandomState::new().hash_one((std::process::id(), number));
     format!("{name}-{random:016x}")
+}
+
+/// How long something took, without the time in which its thread was ready to run and the machine
+/// ran other programs. So a bound of a few milliseconds holds on a busy machine too, and is met only
+/// by who waits for nothing.
+pub(crate) struct Stopwatch {
+    started: Instant,
+    thread: ThreadId,
+    queued: Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        let (thread, queued) = queued();
+        Self {
+            started: Instant::now(),
+            thread,
+            queued,
+        }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        let elapsed = self.started.elapsed();
+        let (thread, queued) = queued();
+        // A task that went on on another thread has waited for something.
+        if thread != self.thread {
+            return elapsed;
+        }
+        elapsed.saturating_sub(queued.saturating_sub(self.queued))
+    }
+}
+
+/// This thread, and how long it has queued for a processor, where the system tells.
+fn queued() -> (ThreadId, Duration) {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = told.split(' ').nth(1).and_then(|text| text.parse().ok());
+    let queued = Duration::from_nanos(nanos.unwrap_or(0));
+    (std::thread::current().id(), queued)
 }
 
 /// A store whose client is as patient as the limiter.

@@ -98,7 +98,9 @@ async fn b65_a_silent_server_costs_no_more_than_the_timeout() {
     );
 
     let policy = policy("10/h");
-    for _ in 0..10 {
+    // Between two attempts to connect calls fail at once; those say nothing here.
+    let mut rounds = 0;
+    while rounds < 10 {
         let began = Instant::now();
         let calls = (0..50).map(|_| charge(&backend, &policy, None, 1));
         for outcome in join_all(calls).await {
@@ -108,11 +110,10 @@ async fn b65_a_silent_server_costs_no_more_than_the_timeout() {
                 "{error}"
             );
         }
-        assert!(
-            began.elapsed() < Duration::from_millis(250),
-            "{:?}",
-            began.elapsed()
-        );
+        let took = began.elapsed();
+        assert!(took < Duration::from_millis(250), "{took:?}");
+        rounds += usize::from(took > Duration::from_millis(50));
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     proxy.restore().await;
     wait_until("the server is used", PATIENCE, async || {

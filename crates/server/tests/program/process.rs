@@ -116,6 +116,19 @@ impl Gateway {
         log[..end].to_owned()
     }
 
+    /// How long its threads and this one have queued for a processor, where the system tells: of a
+    /// wait that is the machine's part, not the program's.
+    pub(crate) fn queued(&self) -> Duration {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let threads = threads.into_iter().flatten().flatten();
+        let nanos = threads
+            .map(|thread| thread.path())
+            .chain(["/proc/thread-self".into()])
+            .filter_map(|thread| std::fs::read_to_string(thread.join("schedstat")).ok())
+            .filter_map(|told| told.split(' ').nth(1)?.parse::<u64>().ok());
+        Duration::from_nanos(nanos.sum())
+    }
+
     /// What was printed after the address.
     pub(crate) fn printed(&self) -> Vec<String> {
         self.stdout.try_iter().collect()
