@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate::{
-    CasBackend, Clock, Decision, Limiter, ManualClock, Quota, RateLimit, SharedBackend, Timestamp,
+    CasBackend, Clock, CounterBackend, Decision, Key, Limiter, ManualClock, Quota, RateLimit,
+    Refund, SharedBackend, Subject, Timestamp,
 };
 use tollgate_testkit::{MapStore, shared_redis};
 
@@ -110,9 +111,57 @@ impl Store {
         self.clock.set(T0 + ms(millis));
     }
 
+    /// Moves the clock to so many microseconds after T0.
+    pub(crate) fn at_us(&self, micros: u64) {
+        self.clock.set(T0 + Duration::from_micros(micros));
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
+}
+
+/// Token buckets, as full as their limit: whose units come back one a microsecond, also with a token
+/// of another length than a second, and whose units come back 7 and 99,991 a tick, of 1 us and 1 ms.
+pub(crate) const RATES: [Rate; 4] = [
+    Rate::new("10/10s", 10, 10_000_000, 1),
+    Rate::new("10/4s", 10, 4_000_000, 1),
+    Rate::new("7/5s", 7, 5_000_000, 1),
+    Rate::new("99991/day", 99_991, 86_400_000_000, 1_000),
+];
+
+/// The arithmetic of a rate by itself, so that no test asks the code what is right.
+#[derive(Clone, Copy)]
+pub(crate) struct Rate {
+    pub(crate) text: &'static str,
+    pub(crate) limit: u64,
+    pub(crate) period: u64,
+    tick: u64,
+}
+
+impl Rate {
+    pub(crate) const fn new(text: &'static str, limit: u64, period: u64, tick: u64) -> Self {
+        Self {
+            text,
+            limit,
+            period,
+            tick,
+        }
+    }
+
+    /// How many microseconds, from an edge of a tick, until an empty bucket has so many tokens.
+    pub(crate) const fn time(self, tokens: u64) -> u64 {
+        (tokens * self.period).div_ceil(self.limit * self.tick) * self.tick
+    }
+
+    /// How many tokens come back in so many microseconds.
+    pub(crate) const fn tokens(self, micros: u64) -> u64 {
+        micros * self.limit / self.period
+    }
+}
+
+pub(crate) fn us(n: u64) -> Duration {
+    Duration::from_micros(n)
 }
 
 /// Memory, any store that can compare and swap, and Redis.
@@ -145,4 +194,17 @@ pub(crate) fn refused(decision: &Decision, remaining: u64, wait: Duration) {
     assert!(!decision.allowed(), "admitted: {decision:?}");
     assert_eq!(decision.remaining(), Some(remaining), "{decision:?}");
     assert_eq!(decision.retry_after(), Some(wait), "{decision:?}");
+}
+
+/// Gives so much back of a charge, which may be more than it was.
+pub(crate) async fn give_back(store: &Store, limit: &RateLimit, cost: u64, charged: &Decision) {
+    let key = Key::from("k");
+    let subject = Subject::new(limit.policy(), &key).at(store.now());
+    let refund = Refund {
+        cost,
+        charged_at: charged.charged_at(),
+    };
+    let backend = store.limiter.backend();
+    let answer = backend.refund(subject, refund).await.unwrap();
+    assert!(answer.allowed() && answer.granted() == 0, "{answer:?}");
 }
