@@ -1,8 +1,10 @@
 //! How a trace is written, and reading it.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::{Answer, Call, Limits, Step, Trace};
@@ -50,6 +52,16 @@ pub enum FormatError {
         /// What is wrong.
         what: &'static str,
     },
+    /// A field that means nothing: misspelt, it would leave out what it was to say.
+    #[error("trace {name:?}{}: unknown field {field:?}", step.map(|step| format!(", step {step}")).unwrap_or_default())]
+    UnknownField {
+        /// The trace.
+        name: String,
+        /// Which step, from 0; `None` for a field of the trace itself.
+        step: Option<usize>,
+        /// Its name.
+        field: String,
+    },
 }
 
 #[derive(Deserialize)]
@@ -60,7 +72,12 @@ struct TraceLine {
     slots: Option<NonZeroU32>,
     ttl_us: Option<u64>,
     steps: Vec<StepLine>,
+    #[serde(flatten)]
+    unknown: Unknown,
 }
+
+/// Fields that nobody reads. Kept, so that the error can say in which trace and step they are.
+type Unknown = BTreeMap<String, IgnoredAny>;
 
 /// An unknown field could change what is meant, so it is refused.
 #[derive(Deserialize)]
@@ -83,6 +100,8 @@ struct StepLine {
     holder: Option<String>,
     #[serde(default, deserialize_with = "present")]
     expect: Option<Answer>,
+    #[serde(flatten)]
+    unknown: Unknown,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -109,6 +128,7 @@ impl Trace {
     pub fn parse(line: &str) -> Result<Self, FormatError> {
         let line: TraceLine = serde_json::from_str(line).map_err(FormatError::Json)?;
         let name = line.name;
+        known(&name, None, line.unknown)?;
         let limits = match (line.quota, line.quotas, line.slots, line.ttl_us) {
             (Some(quota), None, None, None) => Limits::Quota(quota.build(&name, 0)?),
             (None, Some(quotas), None, None) if (1..=MAX_QUOTAS).contains(&quotas.len()) => {
@@ -149,6 +169,17 @@ impl Trace {
     }
 }
 
+fn known(name: &str, step: Option<usize>, unknown: Unknown) -> Result<(), FormatError> {
+    match unknown.into_keys().next() {
+        None => Ok(()),
+        Some(field) => Err(FormatError::UnknownField {
+            name: name.into(),
+            step,
+            field,
+        }),
+    }
+}
+
 impl QuotaLine {
     /// Limit and burst go in together: a limit may be countable only with the burst that is given.
     fn build(&self, name: &str, index: usize) -> Result<Quota, FormatError> {
@@ -170,7 +201,8 @@ impl QuotaLine {
 }
 
 impl StepLine {
-    fn build(self, name: &str, step: usize, leases: bool) -> Result<Step, FormatError> {
+    fn build(mut self, name: &str, step: usize, leases: bool) -> Result<Step, FormatError> {
+        known(name, Some(step), std::mem::take(&mut self.unknown))?;
         let wrong = |what| FormatError::Step {
             name: name.into(),
             step,

@@ -66,6 +66,38 @@ fn what_could_be_misread_is_refused() {
 }
 
 #[test]
+fn a_misspelt_field_is_refused_by_its_name() {
+    let line = |trace: &str, step: &str| {
+        format!(
+            r#"{{"name":"shop","quota":{{"algorithm":"fixed_window","limit":1,"period_us":1000}}{trace},"steps":[
+                {{"at_us":1,"op":"reset","key":"a"}},
+                {{"at_us":1,"op":"acquire","key":"a","cost":1{step}}}]}}"#
+        )
+    };
+    assert!(Trace::parse(&line("", "")).is_ok());
+    for (trace, step, message) in [
+        (
+            "",
+            r#","expekt":null"#,
+            r#"trace "shop", step 1: unknown field "expekt""#,
+        ),
+        (
+            "",
+            r#","charged_at":7"#,
+            r#"trace "shop", step 1: unknown field "charged_at""#,
+        ),
+        (
+            r#","slot":{"a":[1]}"#,
+            "",
+            r#"trace "shop": unknown field "slot""#,
+        ),
+    ] {
+        let error = Trace::parse(&line(trace, step)).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+#[test]
 fn an_answer_that_is_wrong_missing_or_not_expected_is_a_difference() {
     let trace = Trace::parse(ONE).unwrap();
     let right = trace.steps()[0].expect.clone().unwrap();
