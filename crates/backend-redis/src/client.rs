@@ -79,7 +79,7 @@ impl RedisExecutor for Client {
             .unwrap_or_else(|_| {
                 Err(BackendError::new(
                     ErrorKind::Timeout,
-                    format!("no answer within {timeout:?}"),
+                    format!("no answer from {} within {timeout:?}", self.settings.target),
                 ))
             })
     }

@@ -14,6 +14,7 @@ use crate::error::{Failure, integers};
 use crate::flight::{AbortOnDrop, Usable};
 use crate::script::SCRIPTS;
 use crate::stream::{BATCH, Stream};
+use crate::url::Address;
 use crate::{Script, ScriptCall};
 
 /// How many calls may queue before the sender waits.
@@ -26,6 +27,7 @@ const LOADS: usize = 2;
 
 pub(crate) struct Connection {
     multiplexed: MultiplexedConnection,
+    address: Address,
     broken: Arc<AtomicBool>,
     _driver: AbortOnDrop,
     /// How long a call may wait before the connection is in doubt.
@@ -43,7 +45,11 @@ struct Loaded {
 impl Connection {
     /// Speaks Redis over an open stream. Nothing has been sent yet. `timeout` is how long its calls
     /// may take.
-    pub(crate) async fn over(stream: Stream, timeout: Duration) -> Result<Self, Failure> {
+    pub(crate) async fn over(
+        stream: Stream,
+        address: &Address,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
         // Logging in is left to the handshake, which can tell what went wrong.
         let nothing = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new()
@@ -51,7 +57,9 @@ impl Connection {
             .set_pipeline_buffer_size(QUEUE)
             .set_write_backpressure_boundary(BATCH);
         let (multiplexed, driver) =
-            MultiplexedConnection::new_with_config(&nothing, stream, config).await?;
+            MultiplexedConnection::new_with_config(&nothing, stream, config)
+                .await
+                .map_err(|error| Failure::broken(address, error))?;
         let broken = Arc::new(AtomicBool::new(false));
         let ended = Ended(Arc::clone(&broken));
         let task = tokio::spawn(async move {
@@ -60,6 +68,7 @@ impl Connection {
         });
         Ok(Self {
             multiplexed,
+            address: address.clone(),
             broken,
             _driver: AbortOnDrop(task.abort_handle()),
             patience: TOO_LONG.min(timeout / 2),
@@ -75,9 +84,10 @@ impl Connection {
     /// Sends commands together and waits for all replies, errors among them.
     pub(crate) async fn pipeline(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         let mut multiplexed = self.multiplexed.clone();
-        Ok(multiplexed
+        multiplexed
             .send_packed_commands(commands, 0, commands.len())
-            .await?)
+            .await
+            .map_err(|error| Failure::broken(&self.address, error))
     }
 
     /// Runs a script. `NOSCRIPT` is answered by a load, of which there is one at a time and none
@@ -131,7 +141,7 @@ impl Connection {
             Err(error) => {
                 // Whatever went wrong here, the answers may be out of step.
                 self.give_up();
-                Err(error.into())
+                Err(Failure::broken(&self.address, error))
             }
         }
     }
@@ -142,7 +152,7 @@ impl Connection {
         let unanswered = Unanswered::new(self);
         let value = self.multiplexed.clone().send_packed_command(&command).await;
         unanswered.answered();
-        match value? {
+        match value.map_err(|error| Failure::broken(&self.address, error))? {
             Value::ServerError(error) => Err(Failure::Reply(error)),
             // The server and we agree on what a SHA-1 is, or no call ever finds its script.
             Value::BulkString(sha) if sha == script.sha().as_bytes() => Ok(()),

@@ -54,7 +54,7 @@ async fn dial(
     let target = &settings.target;
     let dialing = async {
         let stream = open(address, settings.encryption.as_ref()).await?;
-        let connection = Connection::over(stream, settings.timeout).await?;
+        let connection = Connection::over(stream, address, settings.timeout).await?;
         let greeting = Greeting {
             login: &target.login,
             db: target.db,

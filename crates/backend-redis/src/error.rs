@@ -6,6 +6,8 @@
 use redis::{RedisError, ServerError, Value};
 use tollgate_core::{BackendError, ErrorKind};
 
+use crate::url::Address;
+
 /// The kind of an error reply, such as `READONLY You can't write against a read only replica.`
 ///
 /// For an application's own client ([`RedisExecutor`](crate::RedisExecutor)). Redis before 7
@@ -95,8 +97,9 @@ impl Failure {
     }
 }
 
-impl From<RedisError> for Failure {
-    fn from(error: RedisError) -> Self {
+impl Failure {
+    /// The connection to this address broke.
+    pub(crate) fn broken(address: &Address, error: RedisError) -> Self {
         let kind = match error.kind() {
             redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
                 ErrorKind::Malformed
@@ -104,7 +107,9 @@ impl From<RedisError> for Failure {
             _ if error.is_timeout() => ErrorKind::Timeout,
             _ => ErrorKind::Unavailable,
         };
-        Self::Broken(BackendError::new(kind, "the connection to Redis broke").with_source(error))
+        // The reason too: those who wait for another's attempt are told the text only.
+        let text = format!("the connection to {address} broke: {error}");
+        Self::Broken(BackendError::new(kind, text).with_source(error))
     }
 }
 

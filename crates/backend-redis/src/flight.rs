@@ -150,11 +150,14 @@ impl<T: Usable> Flight<T> {
     }
 }
 
-impl<T> fmt::Debug for Flight<T> {
+impl<T: Usable> fmt::Debug for Flight<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.0.state.lock();
         f.debug_struct("Flight")
-            .field("up", &state.value.is_some())
+            .field(
+                "up",
+                &state.value.as_ref().is_some_and(|value| value.usable()),
+            )
             .field("failures", &state.failures)
             .finish()
     }

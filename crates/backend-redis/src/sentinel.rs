@@ -39,7 +39,7 @@ pub(crate) async fn master(
 
 async fn ask(settings: &Settings, sentinel: &Address, name: &str) -> Result<Address, BackendError> {
     let stream = open(sentinel, settings.encryption.as_ref()).await?;
-    let connection = Connection::over(stream, settings.timeout).await?;
+    let connection = Connection::over(stream, sentinel, settings.timeout).await?;
     let mut commands = redis::pipe();
     let Login { user, password } = &settings.target.sentinel_login;
     if let Some(password) = password {

@@ -239,8 +239,14 @@ async fn b62_resp2_and_resp3_answer_the_same() {
             for _ in 0..6 {
                 all.push(backend.acquire(subject, Cost::ONE).await.unwrap());
             }
+            assert_eq!(
+                all.last().map(tollgate_core::Decision::allowed),
+                Some(false)
+            );
             backend.reset(subject).await.unwrap();
-            all.push(backend.peek(subject, Cost::ONE).await.unwrap());
+            let after = backend.peek(subject, Cost::ONE).await.unwrap();
+            assert_eq!((after.allowed(), after.remaining()), (true, Some(5)));
+            all.push(after);
         }
         backend.ping().await.unwrap();
         answers.push(all);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate_core::{CounterBackend, ErrorKind};
 use tollgate_redis::RedisBackend;
-use tollgate_testkit::{FaultProxy, RedisServer, wait_until};
+use tollgate_testkit::{FaultProxy, RedisServer, Rule, wait_until};
 
 use super::{PATIENCE, backend, charge, policy, stub};
 
@@ -67,6 +67,52 @@ async fn b71_a_refused_connection_prints_no_password() {
 }
 
 #[tokio::test]
+async fn b71_what_cannot_be_reached_is_named_and_the_password_is_not() {
+    let server = RedisServer::start().await;
+    let proxy = async || FaultProxy::start(server.address()).await;
+    // Nobody listens; who listens says nothing; breaks off; is no Redis.
+    let (closed, silent, curt, other) =
+        (proxy().await, proxy().await, proxy().await, proxy().await);
+    closed.refuse().await;
+    silent.stay_silent();
+    curt.on(Rule::any().cut().always());
+    other.on(Rule::any()
+        .answer("HTTP/1.1 400 Bad Request\r\n\r\n")
+        .always());
+    for (what, proxy) in [
+        ("closed", &closed),
+        ("silent", &silent),
+        ("curt", &curt),
+        ("other", &other),
+    ] {
+        let address = proxy.address().to_string();
+        let builder = || {
+            RedisBackend::builder(format!("redis://svc:s3cr3t@{address}"))
+                .timeout(Duration::from_millis(100))
+                .connect_timeout(Duration::from_millis(300))
+        };
+        let start = builder().connect().await.unwrap_err();
+        let degraded = builder().connect_or_degrade().await;
+        let mut errors = vec![start];
+        match degraded {
+            Ok(backend) => {
+                // Now, in the pause after a failure, and at the next attempt.
+                for _ in 0..5 {
+                    let call = charge(&backend, &policy("1/s"), None, 1).await;
+                    errors.push(call.unwrap_err());
+                }
+            }
+            Err(error) => errors.push(error),
+        }
+        for error in errors {
+            let text = format!("{error} {error:?}");
+            assert!(error.to_string().contains(&address), "{what}: {error}");
+            assert!(!text.contains("s3cr3t"), "{what}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn b22_a_server_that_is_too_old_is_refused() {
     let refused = "-ERR Write commands not allowed after non deterministic commands\r\n";
     let old = stub::start("# Server\r\nredis_version:4.0.14\r\n", refused).await;
@@ -81,17 +127,26 @@ async fn b22_a_server_that_is_too_old_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("4.0.14"), "{error}");
     }
-    // One that hides its version says so when it is used.
-    let hidden = stub::start("# Server\r\n", refused).await;
-    let backend = backend(format!("redis://{hidden}")).await;
-    let error = charge(&backend, &policy("1/s"), None, 1).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    // One that hides its version says so when it is used; an old one wraps what a script meets.
+    let wrapped = "-ERR Error running script (call to f_0a1b2c3d): @user_script:7: @user_script: 7: \
+                   Write commands not allowed after non deterministic commands. Call \
+                   redis.replicate_commands() at the start of your script\r\n";
+    for reply in [refused, wrapped] {
+        let hidden = stub::start("# Server\r\n", reply).await;
+        let backend = backend(format!("redis://{hidden}")).await;
+        for quota in ["1/s", "7/5s", "1/s sliding_log", "1/s, 9/m fixed_window"] {
+            let error = charge(&backend, &policy(quota), None, 1).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{quota}: {error}");
+            assert!(!error.may_have_charged() && !error.is_transient());
+        }
+    }
 }
 
 #[tokio::test]
 async fn b61_an_eviction_policy_that_drops_counters_is_warned_of() {
     for (eviction, warned) in [
         ("allkeys-lru", true),
+        ("allkeys-random", true),
         ("volatile-ttl", false),
         ("noeviction", false),
     ] {
@@ -101,11 +156,37 @@ async fn b61_an_eviction_policy_that_drops_counters_is_warned_of() {
             .set("maxmemory-policy", eviction)
             .start()
             .await;
-        let backend = backend(server.url()).await;
-        let warnings = backend.warnings();
-        assert_eq!(!warnings.is_empty(), warned, "{warnings:?}");
-        assert!(warnings.iter().all(|warning| warning.contains(eviction)));
+        let proxy = FaultProxy::start(server.address()).await;
+        let backend = backend(proxy.url()).await;
+        let policy = policy("1000000/s");
+        // Once, however often it connects.
+        for connections in 1..=3 {
+            charge(&backend, &policy, None, 1).await.unwrap();
+            assert_eq!(proxy.connections(), connections);
+            let warnings = backend.warnings();
+            assert_eq!(
+                warnings.len(),
+                usize::from(warned),
+                "{eviction}: {warnings:?}"
+            );
+            assert!(warnings.iter().all(|warning| warning.contains(eviction)));
+            proxy.kill_connections();
+            wait_until("we know", PATIENCE, async || {
+                format!("{backend:?}").contains("up: false")
+            })
+            .await;
+        }
     }
+}
+
+#[tokio::test]
+async fn b61_a_server_without_a_bound_drops_nothing_and_is_not_warned_of() {
+    let server = RedisServer::builder()
+        .set("maxmemory-policy", "allkeys-lru")
+        .start()
+        .await;
+    let backend = backend(server.url()).await;
+    assert!(backend.warnings().is_empty(), "{:?}", backend.warnings());
 }
 
 #[tokio::test]
@@ -115,7 +196,10 @@ async fn b61_a_server_that_may_not_be_asked_is_used_all_the_same() {
         .start()
         .await;
     let backend = backend(format!("redis://limiter:pw@{}", server.address())).await;
-    assert!(backend.warnings()[0].contains("could not tell"));
+    let [warning] = &backend.warnings()[..] else {
+        panic!("one warning: {:?}", backend.warnings())
+    };
+    assert!(warning.contains("could not tell"), "{warning}");
     assert!(
         charge(&backend, &policy("1/s"), None, 1)
             .await

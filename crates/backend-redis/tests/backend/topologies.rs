@@ -133,11 +133,20 @@ async fn sentinels_are_asked_again_when_the_master_fails() {
         .unwrap();
     let policy = policy("1000000/s");
     charge(&backend, &policy, None, 1).await.unwrap();
+    let (first, second) = (group.first().port(), group.second().port());
+    assert_eq!(group.primary_port().await, Some(first));
     group.fail_over().await;
+    assert_eq!(group.primary_port().await, Some(second));
+    let scripts = group.second().calls("evalsha").await;
     wait_until("the new master is used", PATIENCE, async || {
         charge(&backend, &policy, None, 1).await.is_ok()
     })
     .await;
+    // It is the other server that counts now.
+    assert!(group.second().calls("evalsha").await > scripts);
+    for _ in 0..20 {
+        charge(&backend, &policy, None, 1).await.unwrap();
+    }
 }
 
 #[tokio::test]
