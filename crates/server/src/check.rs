@@ -26,7 +26,8 @@ pub(crate) fn run(args: &CheckArgs) -> Outcome {
         tokio::time::timeout(args.timeout, decide(args, &policy, cost))
             .await
             .unwrap_or_else(|_| {
-                let context = format!("no answer within {:?}", args.timeout);
+                let place = store::place(&args.backend);
+                let context = format!("no answer from {place} within {:?}", args.timeout);
                 Err(BackendError::new(ErrorKind::Timeout, context).into())
             })
     });

@@ -223,7 +223,13 @@ pub struct CheckArgs {
     #[arg(long)]
     pub key: String,
     /// How much to charge
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    // A negative number is taken for a wrong cost and not for an unknown option.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
     pub cost: u64,
     /// Only ask; charge nothing
     #[arg(long, conflicts_with = "reset")]

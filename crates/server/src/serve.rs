@@ -54,9 +54,6 @@ async fn serve(settings: Settings) -> Outcome {
         .on_failure(settings.on_failure)
         .build();
     let limit = limiter.policy(POLICY, settings.quotas.iter().copied())?;
-    for warning in limiter.health().warnings {
-        tracing::warn!(warning, "the backend puts counters at risk");
-    }
 
     let listener = TcpListener::bind(&settings.listen)
         .await

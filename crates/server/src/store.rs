@@ -12,6 +12,13 @@ pub(crate) fn name(url: &str) -> &str {
     }
 }
 
+/// Where the store of a URL is, without a login and without options, which may hold a password.
+pub(crate) fn place(url: &str) -> &str {
+    let url = url.split_once('?').map_or(url, |(url, _)| url);
+    let place = url.split_once("://").map_or(url, |(_, place)| place);
+    place.rsplit_once('@').map_or(place, |(_, place)| place)
+}
+
 /// The store, which must answer now if `require` says so.
 pub(crate) async fn connect(
     url: &str,
@@ -27,7 +34,22 @@ pub(crate) async fn connect(
 
 #[cfg(test)]
 mod tests {
-    use super::name;
+    use super::{name, place};
+
+    #[test]
+    fn b71_the_place_of_a_store_holds_no_password() {
+        assert_eq!(place("redis://h:1/0"), "h:1/0");
+        assert_eq!(place("redis://svc:s3cr3t@h:1/0?db=3"), "h:1/0");
+        assert_eq!(place("redis://:s3@cr3t@h"), "h");
+        assert_eq!(
+            place("redis+sentinel://a,b/main?sentinel_password=s3cr3t"),
+            "a,b/main"
+        );
+        assert_eq!(
+            place("redis+unix:///run/redis.sock?password=s3cr3t@x"),
+            "/run/redis.sock"
+        );
+    }
 
     #[test]
     fn a_store_is_called_by_its_scheme() {

@@ -73,6 +73,22 @@ fn several_quotas_answer_each() {
 }
 
 #[test]
+fn b33_a_negative_cost_is_a_clear_error() {
+    for cost in [&["--cost", "-1"][..], &["--cost=-1"], &["--cost", "-5"]] {
+        let mut all = vec!["--quota", "5/60s"];
+        all.extend(cost);
+        let (code, message) = check(&all);
+        assert_eq!(code, 2, "{cost:?}");
+        let message = message.as_str().unwrap();
+        let value = cost.last().unwrap().trim_start_matches("--cost=");
+        assert!(
+            message.contains("--cost") && message.contains(value),
+            "it says what is wrong: {message}"
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_asked_is_2() {
     for arguments in [
         &["--quota", "5"][..],

@@ -122,12 +122,18 @@ fn s64_it_refuses_to_start_without_its_backend() {
     ] {
         let mut all = arguments.to_vec();
         all.extend(["--backend", &backend]);
+        let address = backend.rsplit_once('@').unwrap().1.trim_end_matches("/0");
         let output = run(&all);
         assert_eq!(output.status.code(), Some(2));
         assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
         assert!(
             text(&output.stderr).contains("tollgate: "),
             "{}",
+            text(&output.stderr)
+        );
+        assert!(
+            text(&output.stderr).contains(address),
+            "it says which: {}",
             text(&output.stderr)
         );
         assert!(!text(&output.stderr).contains("s3cr3t"), "b71");
@@ -241,6 +247,8 @@ fn b65_the_wait_for_a_silent_backend_that_is_required_is_bounded() {
             let start = Instant::now();
             let output = run(&[command, &["--backend", &backend]].concat());
             assert_eq!(output.status.code(), Some(2));
+            let (message, address) = (text(&output.stderr), silent.local_addr().unwrap());
+            assert!(message.contains(&address.to_string()), "{message}");
             start.elapsed()
         };
         // Of some, since a busy machine takes its time to start a process.

@@ -394,3 +394,26 @@ fn connections_to_the_upstream_are_used_again() {
     }
     assert_eq!(opened.try_iter().count(), 1);
 }
+
+#[test]
+fn a_client_that_waits_to_be_told_to_go_on_is_told_by_the_gateway() {
+    let (upstream, requests) = answering(OK);
+    let gateway = in_front_of(upstream, &["--quota", "1/60s"]);
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n";
+    let mut connection = Connection::new(gateway.address);
+    connection.send(head);
+    // The upstream, which answers whole requests only, has not said anything.
+    let (line, _) = read_head(&mut connection.stream).unwrap();
+    assert_eq!(line, "HTTP/1.1 100 Continue");
+    connection.send("body");
+    assert_eq!(connection.answer(true).status, 200);
+    let got = requests.recv_timeout(LONG).unwrap();
+    assert_eq!(got.body, b"body");
+    assert_eq!(got.header("expect"), ["100-continue"]);
+
+    // Who is refused is not asked for the body.
+    let mut connection = Connection::new(gateway.address);
+    connection.send(head);
+    let (line, _) = read_head(&mut connection.stream).unwrap();
+    assert_eq!(line, "HTTP/1.1 429 Too Many Requests");
+}

@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tollgate_testkit::{RedisServer, Reply};
 
-use crate::client::get;
+use crate::client::{Connection, get};
 use crate::process::{Gateway, eventually, run, run_with_input, text};
 use crate::replay::trace;
 
@@ -109,6 +109,161 @@ fn a_wrong_password_always_refuses_to_start() {
             "{message}"
         );
     }
+}
+
+#[test]
+fn b33_a_negative_cost_changes_nothing_in_the_store() {
+    let redis = Redis::start();
+    let url = redis.url();
+    let check = |more: &[&str]| {
+        let mut all = vec!["check", "--quota", "5/h fixed_window", "--key", "k"];
+        all.extend(["--backend", &url]);
+        all.extend(more);
+        run(&all)
+    };
+    let answer = |output: &std::process::Output| -> serde_json::Value {
+        serde_json::from_str(text(&output.stdout)).unwrap()
+    };
+    let used_up = check(&["--cost", "5"]);
+    assert_eq!(used_up.status.code(), Some(0));
+    assert_eq!(answer(&used_up)["remaining"], 0);
+    let scripts = redis.command(&["DBSIZE"]);
+    for _ in 0..3 {
+        let refused = check(&["--cost", "-1"]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(refused.stdout.is_empty(), "{}", text(&refused.stdout));
+        assert!(text(&refused.stderr).contains("--cost"));
+        let after = check(&[]);
+        assert_eq!(after.status.code(), Some(1), "still refused");
+        assert_eq!(answer(&after)["remaining"], 0);
+    }
+    assert_eq!(redis.command(&["DBSIZE"]), scripts);
+}
+
+#[test]
+fn b61_an_eviction_policy_that_drops_counters_is_one_line_in_the_log() {
+    for (eviction, lines) in [("allkeys-lru", 1), ("volatile-ttl", 0), ("noeviction", 0)] {
+        let redis = Redis::start();
+        redis.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
+        redis.command(&["CONFIG", "SET", "maxmemory-policy", eviction]);
+        let gateway = Gateway::start(&["--backend", &redis.url(), "--quota", "1000/h"]);
+        for _ in 0..3 {
+            assert_eq!(status(&gateway), 200);
+        }
+        // What it logs at its start is there before what it logs at its end.
+        gateway.signal("TERM");
+        let mut gateway = gateway;
+        gateway.ended();
+        eventually("the log is whole", || gateway.log().contains("stopped"));
+        let log = gateway.log();
+        let warnings: Vec<_> = log
+            .lines()
+            .filter(|line| line.contains("maxmemory-policy"))
+            .collect();
+        assert_eq!(warnings.len(), lines, "{eviction}: {log}");
+        assert!(warnings.iter().all(|line| line.contains(eviction)));
+    }
+}
+
+/// A server that says that it is Redis 4, for which nobody has a machine any more.
+fn redis_4() -> std::net::SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let (mut bytes, mut buffer) = (Vec::new(), [0; 1024]);
+            'connection: while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                bytes.extend_from_slice(&buffer[..length]);
+                while let Some((command, length)) = Reply::parse(&bytes) {
+                    bytes.drain(..length);
+                    let info = "# Server\r\nredis_version:4.0.14\r\n";
+                    let reply = match command {
+                        Reply::Array(words) if words[0].text().as_deref() == Some("INFO") => {
+                            format!("${}\r\n{info}\r\n", info.len())
+                        }
+                        _ => "+OK\r\n".into(),
+                    };
+                    if stream.write_all(reply.as_bytes()).is_err() {
+                        break 'connection;
+                    }
+                }
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn b22_b70_an_unsupported_version_always_refuses_to_start() {
+    let url = format!("redis://{}", redis_4());
+    for require in ["true", "false"] {
+        let output = run(&[
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--backend",
+            &url,
+            "--require-backend-at-start",
+            require,
+        ]);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(output.stdout.is_empty(), "it never listened");
+        assert!(
+            message.contains("unsupported") && message.contains("4.0.14"),
+            "{message}"
+        );
+    }
+}
+
+/// What clients choose names nothing that is kept: neither a record in the store nor memory here.
+#[test]
+fn b89_nothing_that_a_client_sends_is_kept() {
+    let redis = Redis::start();
+    let gateway = Gateway::start(&[
+        "--backend",
+        &redis.url(),
+        "--quota",
+        "1000000/h fixed_window",
+        "--timeout",
+        "20s",
+    ]);
+    let mut connection = Connection::new(gateway.address);
+    let long = "v".repeat(1_000);
+    let mut send = |numbers: std::ops::Range<u32>| {
+        for n in numbers {
+            connection.send(format!(
+                "AAAA{n} /p{n}/{long}?q={n} HTTP/1.1\r\nHost: h{n}.example\r\n\
+                 X-Request-Id: id-{n}\r\nX-User: {n}{long}\r\nX-Name-{n}: {long}\r\n\
+                 User-Agent: agent-{n}\r\nX-Forwarded-For: 192.0.2.{}\r\n\r\n",
+                n % 256
+            ));
+            let answer = connection.answer(true);
+            assert_eq!(answer.status, 200, "{n}: {}", answer.text());
+        }
+    };
+    // What the first requests need, buffers among it.
+    send(0..2_000);
+    #[cfg(target_os = "linux")]
+    let before = gateway.resident();
+    send(2_000..12_000);
+    // One client, one record.
+    assert_eq!(redis.command(&["DBSIZE"]), Reply::Integer(1));
+    let answer = get(gateway.address, "/");
+    let left: u64 = answer
+        .header("x-ratelimit-remaining")
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert_eq!(left, 1_000_000 - 12_001);
+    // Each request has more than 3 KB that differ. A tenth of them would be 3 MB.
+    #[cfg(target_os = "linux")]
+    assert!(
+        gateway.resident() < before + 3_000,
+        "from {before} to {} KiB",
+        gateway.resident()
+    );
 }
 
 #[test]
