@@ -3,7 +3,8 @@
 use crate::support::{
     RATES, Rate, admitted, fresh, give_back, ms, redis, refused, seconds, stores, us,
 };
-use tollgate_testkit::{Flavor, RedisServer, wait_until};
+use tollgate::{ErrorKind, FailurePolicy};
+use tollgate_testkit::{FaultProxy, Flavor, RedisServer, Rule, wait_until};
 
 #[tokio::test]
 async fn b16_a_clock_that_goes_to_and_fro_mints_no_tokens() {
@@ -262,12 +263,14 @@ async fn b22_a_replica_has_the_value_and_its_expiry() {
         }
         let keys = primary.keys("*").await;
         assert_eq!(keys.len(), 4, "{flavor:?}");
-        let acknowledged = primary.command(&["WAIT", "1", "5000"]).await.integer();
-        assert_eq!(acknowledged, Some(1), "{flavor:?}");
+        // WAIT is about what its own connection has written, which comes after the charges.
+        let mut fence = primary.client().await.unwrap();
+        fence.call(&["SET", "fence", "1"]).await.unwrap();
+        let acknowledged = fence.call(&["WAIT", "1", "10000"]).await.unwrap();
+        assert_eq!(acknowledged.integer(), Some(1), "{flavor:?}");
         for key in keys {
             let here = primary.command(&["DUMP", &key]).await;
-            let same = async || replica.command(&["DUMP", &key]).await == here;
-            wait_until("the value on the replica", seconds(5), same).await;
+            assert_eq!(replica.command(&["DUMP", &key]).await, here, "{flavor:?}");
             let ttl = async |server: &RedisServer| {
                 server.command(&["PTTL", &key]).await.integer().unwrap()
             };
@@ -284,6 +287,35 @@ async fn b22_a_replica_has_the_value_and_its_expiry() {
         }
     }
     assert!(tried > 0, "there is no server");
+}
+
+#[tokio::test]
+async fn b22_a_server_that_refuses_to_write_after_reading_the_time_is_reported() {
+    // An old one that hides its version, so that it can only be found out when it is used.
+    let server = RedisServer::start().await;
+    let refuses = "-ERR Write commands not allowed after non deterministic commands\r\n";
+    for (policy, admitted) in [(FailurePolicy::Open, true), (FailurePolicy::Closed, false)] {
+        let proxy = FaultProxy::start(server.address()).await;
+        proxy.on(Rule::command("EVALSHA").answer(refuses).always());
+        let limiter = tollgate::Limiter::builder(crate::support::connect(&proxy.url()).await)
+            .timeout(seconds(20))
+            .on_failure(policy)
+            .build();
+        for (number, algorithm) in tollgate::Algorithm::ALL.into_iter().enumerate() {
+            let quota = format!("5/h {algorithm}").parse().unwrap();
+            let limit = limiter.policy(&fresh("b22"), [quota]).unwrap();
+            let decision = limit.acquire("k").await.unwrap();
+            assert_eq!(decision.allowed(), admitted, "{algorithm}");
+            assert!(!decision.origin().is_enforced(), "{algorithm}");
+            // Never an admission that nobody counted as such.
+            let health = limiter.health();
+            assert_eq!(health.unenforced, number as u64 + 1);
+            assert_eq!(health.reason, Some(ErrorKind::Unsupported));
+            assert!(!health.enforcing);
+        }
+        assert_eq!(proxy.commands_named("EVALSHA"), 4, "no call is repeated");
+    }
+    assert!(server.keys("tollgate:v1:b22*").await.is_empty());
 }
 
 #[tokio::test]
