@@ -156,7 +156,7 @@ async fn b04_a_counter_that_lost_its_expiry_is_harmless_and_gets_one_again() {
         };
         assert_eq!(server.command(&["PERSIST", key]).await, Reply::Integer(1));
         assert_eq!(pttl(&server, key).await, -1);
-        refused(&limit.acquire("k").await.unwrap(), wait);
+        refused(&limit.acquire("k").await.unwrap(), 0, wait);
         // A refusal repairs it.
         let left = pttl(&server, key).await;
         assert!(
@@ -165,7 +165,7 @@ async fn b04_a_counter_that_lost_its_expiry_is_harmless_and_gets_one_again() {
         );
         if algorithm == "sliding_window" {
             store.at(10_000);
-            refused(&limit.acquire("k").await.unwrap(), us(3_333_334));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(3_333_334));
         }
         store.at(later);
         admitted(&limit.acquire("k").await.unwrap(), 2);

@@ -22,15 +22,15 @@ async fn b16_a_clock_that_goes_to_and_fro_mints_no_tokens() {
                 };
                 store.at_us(now);
                 let wait = us(THEN + rate.time(1) - now);
-                refused(&limit.acquire("k").await.unwrap(), wait);
+                refused(&limit.acquire("k").await.unwrap(), 0, wait);
             }
             // What was refused and asked in between moved nothing.
             store.at_us(THEN + rate.time(1) - 1);
-            refused(&limit.acquire("k").await.unwrap(), us(1));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(1));
             store.at_us(THEN + rate.time(1));
             admitted(&limit.acquire("k").await.unwrap(), 0);
             let wait = us(rate.time(2) - rate.time(1));
-            refused(&limit.acquire("k").await.unwrap(), wait);
+            refused(&limit.acquire("k").await.unwrap(), 0, wait);
         }
     }
 }
@@ -62,15 +62,15 @@ async fn b18_a_jump_ahead_neither_overflows_nor_locks_out() {
             } else {
                 rate.time(back + 1) - AHEAD
             };
-            refused(&limit.acquire("k").await.unwrap(), us(wait));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(wait));
 
             // The clock is corrected: nobody waits for an hour, and nothing is minted.
             let corrected = 1_000_000;
             store.at_us(corrected);
-            refused(&limit.acquire("k").await.unwrap(), us(rate.time(1)));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(rate.time(1)));
             // That was stored, though it was a refusal: the time since then counts.
             store.at_us(corrected + rate.time(1) - 1);
-            refused(&limit.acquire("k").await.unwrap(), us(1));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(1));
             store.at_us(corrected + rate.time(1));
             admitted(&limit.acquire("k").await.unwrap(), 0);
             store.at(71_000);
@@ -134,10 +134,10 @@ async fn b18_a_far_window_or_log_is_brought_back_for_good() {
                 admitted(&limit.acquire("k").await.unwrap(), left);
             }
             store.at(1_000);
-            refused(&limit.acquire("k").await.unwrap(), us(*wait));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(*wait));
             // Stored, or it would be brought back to each later moment, and never admit again.
             store.at_us(1_000_000 + wait - 1);
-            refused(&limit.acquire("k").await.unwrap(), us(1));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(1));
             store.at_us(1_000_000 + wait);
             admitted(&limit.acquire("k").await.unwrap(), *left);
         }
@@ -159,7 +159,7 @@ async fn b18_a_clock_that_is_slow_by_little_is_handed_nothing() {
             let all = limit.policy().capacity();
             admitted(&limit.acquire("k").cost(all).await.unwrap(), 0);
             store.at(0);
-            refused(&limit.acquire("k").await.unwrap(), us(wait));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(wait));
         }
     }
 }
@@ -177,7 +177,7 @@ async fn b18_b122_a_refund_after_a_jump_gives_back_what_it_says() {
             give_back(&store, &limit, 3, &charged).await;
             admitted(&limit.peek("k").await.unwrap(), 3);
             admitted(&limit.acquire("k").cost(3).await.unwrap(), 0);
-            refused(&limit.acquire("k").await.unwrap(), us(rate.time(1)));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(rate.time(1)));
             store.at_us(1_000_000 + rate.time(1));
             admitted(&limit.acquire("k").await.unwrap(), 0);
             // Ahead again, far enough to be full: giving back is not above that.
@@ -208,7 +208,7 @@ async fn b20_a_bucket_refills_within_a_second() {
                     admitted(&limit.acquire("k").await.unwrap(), left);
                 }
                 let wait = us(start + rate.time(back + 1) - now);
-                refused(&limit.acquire("k").await.unwrap(), wait);
+                refused(&limit.acquire("k").await.unwrap(), 0, wait);
             }
         }
         let limit = store.limit("10/s");
@@ -220,7 +220,7 @@ async fn b20_a_bucket_refills_within_a_second() {
         for left in (0..5).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), ms(100));
+        refused(&limit.acquire("k").await.unwrap(), 0, ms(100));
     }
 }
 

@@ -41,7 +41,7 @@ async fn b33_nothing_negative_gives_quota_back() {
         );
         assert_eq!(limit.peek("k").await.unwrap().remaining(), Some(0));
         let decision = limit.acquire("k").await.unwrap();
-        refused(&decision, seconds(60));
+        refused(&decision, 0, seconds(60));
         assert_eq!(decision.remaining(), Some(0), "{}", store.name);
     }
 }
@@ -171,6 +171,6 @@ async fn b37_a_burst_is_the_limit_unless_it_is_given_and_never_0() {
         for left in (0..5).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), seconds(17_280));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(17_280));
     }
 }

@@ -19,7 +19,7 @@ async fn b122_a_refund_credits_no_time_twice_and_never_overfills() {
             admitted(&limit.acquire("k").cost(there).await.unwrap(), 0);
             // The fraction of a token that had come back is still there, once.
             let next = rate.time(there - 3 + 1);
-            refused(&limit.acquire("k").await.unwrap(), us(next - half));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(next - half));
             store.at_us(next);
             admitted(&limit.acquire("k").await.unwrap(), 0);
 
@@ -28,7 +28,7 @@ async fn b122_a_refund_credits_no_time_twice_and_never_overfills() {
             admitted(&limit.peek("k").await.unwrap(), rate.limit);
             // Nor later, as a bucket that is more than full would show.
             admitted(&limit.acquire("k").cost(rate.limit).await.unwrap(), 0);
-            refused(&limit.acquire("k").await.unwrap(), us(rate.time(1)));
+            refused(&limit.acquire("k").await.unwrap(), 0, us(rate.time(1)));
         }
     }
 }
@@ -60,7 +60,7 @@ async fn b124_a_late_refund_does_not_credit_the_next_fixed_window() {
         for left in (0..5).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), seconds(59));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(59));
 
         let limit = store.limit("5/60s fixed_window");
         store.at(59_000);
@@ -72,7 +72,7 @@ async fn b124_a_late_refund_does_not_credit_the_next_fixed_window() {
         for left in (0..2).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), seconds(59));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(59));
     }
 }
 
@@ -88,7 +88,7 @@ async fn b124_a_late_refund_does_not_credit_a_logs_later_admissions() {
         for left in (0..5).rev() {
             admitted(&limit.acquire("k").await.unwrap(), left);
         }
-        refused(&limit.acquire("k").await.unwrap(), seconds(60));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(60));
 
         let limit = store.limit("5/60s sliding_log");
         store.at(0);
@@ -97,7 +97,7 @@ async fn b124_a_late_refund_does_not_credit_a_logs_later_admissions() {
         admitted(&limit.acquire("k").cost(3).await.unwrap(), 2);
         limit.refund("k", &charged).await.unwrap();
         admitted(&limit.acquire("k").cost(2).await.unwrap(), 0);
-        refused(&limit.acquire("k").await.unwrap(), seconds(60));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(60));
     }
 }
 
@@ -113,7 +113,7 @@ async fn b124_a_late_refund_credits_the_sliding_window_that_was_charged() {
         limit.refund("k", &charged).await.unwrap();
         admitted(&limit.peek("k").await.unwrap(), 4);
         admitted(&limit.acquire("k").cost(4).await.unwrap(), 0);
-        refused(&limit.acquire("k").await.unwrap(), seconds(59 + 12));
+        refused(&limit.acquire("k").await.unwrap(), 0, seconds(59 + 12));
 
         // Two windows later it counts nowhere.
         let limit = store.limit("5/60s sliding_window");
