@@ -53,6 +53,26 @@ pub trait StateStore: fmt::Debug + fmt::Display + Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<bool, BackendError>> + Send;
 
+    /// What this process knows the value to be without asking: what it wrote last, and the version
+    /// that the write made. `None`, by default, asks.
+    ///
+    /// It may be out of date. A charge is decided on it only if it ends in a [`swap`](Self::swap),
+    /// which verifies the version, and so takes one trip instead of two; whatever writes nothing (a
+    /// refusal, a peek) is decided on a value that was just read. After a swap that did not succeed
+    /// nothing is to be recalled of that key.
+    fn recall(&self, key: &str) -> Option<Versioned<Self::Token>> {
+        let _ = key;
+        None
+    }
+
+    /// Waits until no other call of this process is about to write this key, and keeps the others
+    /// waiting until the turn is dropped. A courtesy: without it, as by default, the callers of one
+    /// process defeat each other's swaps.
+    fn turn(&self, key: &str) -> impl Future<Output: Send> + Send {
+        let _ = key;
+        std::future::ready(())
+    }
+
     /// Forgets the value.
     fn delete(&self, key: &str) -> impl Future<Output = Result<(), BackendError>> + Send;
 
@@ -115,6 +135,11 @@ impl<S: StateStore, C: Clock> CasBackend<S, C> {
     }
 
     /// The store.
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The store, and nothing else of this.
     pub fn into_inner(self) -> S {
         self.store
     }
@@ -125,31 +150,62 @@ impl<S: StateStore, C: Clock> CasBackend<S, C> {
         decide: impl Fn(&mut Record, Timestamp) -> (T, bool) + Send + Sync,
     ) -> Result<T, BackendError> {
         let key = storage_key(&self.prefix, subject.policy, subject.key);
-        for attempt in 1..=self.attempts {
-            let now = subject.at.unwrap_or_else(|| self.clock.now());
-            let (mut record, token) = match self.store.load(&key).await? {
-                Some(found) => (record::decode(&found.value), Some(found.token)),
-                None => (Record::new(), None),
-            };
-            let (answer, changed) = decide(&mut record, now);
-            if !changed {
-                return Ok(answer);
+        let mut turn = Some(self.store.turn(&key).await);
+        if let Some(known) = self.store.recall(&key) {
+            match self.attempt(&key, subject.at, Some(known), &decide).await? {
+                Outcome::Written(answer) => return Ok(answer),
+                // Decided on what may be out of date. Who only reads needs no turn.
+                Outcome::Unchanged(_) => turn = None,
+                Outcome::Lost => {}
             }
-            let ttl = time_to_live(&record, now, subject.at.is_some());
-            if self
-                .store
-                .swap(&key, token, record::encode(&record), ttl)
-                .await?
-            {
-                return Ok(answer);
-            }
-            self.store.back_off(attempt).await;
         }
+        for attempt in 1..=self.attempts {
+            let found = self.store.load(&key).await?;
+            match self.attempt(&key, subject.at, found, &decide).await? {
+                Outcome::Written(answer) | Outcome::Unchanged(answer) => return Ok(answer),
+                Outcome::Lost => self.store.back_off(attempt).await,
+            }
+        }
+        drop(turn);
         Err(BackendError::new(
             ErrorKind::Contended,
             format!("other writers won {} times in a row", self.attempts),
         ))
     }
+
+    /// Decides on a value, and writes what changed if it is still that value.
+    async fn attempt<T: Send>(
+        &self,
+        key: &str,
+        at: Option<Timestamp>,
+        found: Option<Versioned<S::Token>>,
+        decide: impl Fn(&mut Record, Timestamp) -> (T, bool) + Send + Sync,
+    ) -> Result<Outcome<T>, BackendError> {
+        let now = at.unwrap_or_else(|| self.clock.now());
+        let (mut record, token) = match found {
+            Some(found) => (record::decode(&found.value), Some(found.token)),
+            None => (Record::new(), None),
+        };
+        let (answer, changed) = decide(&mut record, now);
+        if !changed {
+            return Ok(Outcome::Unchanged(answer));
+        }
+        let ttl = time_to_live(&record, now, at.is_some());
+        let value = record::encode(&record);
+        Ok(if self.store.swap(key, token, value, ttl).await? {
+            Outcome::Written(answer)
+        } else {
+            Outcome::Lost
+        })
+    }
+}
+
+/// What became of an attempt.
+enum Outcome<T> {
+    Written(T),
+    Unchanged(T),
+    /// Another writer came first.
+    Lost,
 }
 
 /// How long a record must stay.
@@ -183,8 +239,14 @@ impl<S: StateStore, C: Clock> CounterBackend for CasBackend<S, C> {
         .await
     }
 
+    /// Reads once: it waits for nobody's turn.
     async fn peek(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
-        self.one(subject, Operation::Peek(cost)).await
+        let key = storage_key(&self.prefix, subject.policy, subject.key);
+        let found = self.store.load(&key).await?;
+        let mut record = found.map_or_else(Record::new, |found| record::decode(&found.value));
+        let now = subject.at.unwrap_or_else(|| self.clock.now());
+        let peek = Operation::Peek(cost);
+        Ok(algorithm::apply(subject.policy.quotas(), &mut record, now, peek).decision)
     }
 
     async fn refund(&self, subject: Subject<'_>, refund: Refund) -> Result<Decision, BackendError> {
