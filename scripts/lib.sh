@@ -99,9 +99,11 @@ unblock_service_starts() {
 sha256_of() { sha256sum -- "$1" | cut -d' ' -f1; }
 
 # version_of BINARY: "7.0.15" out of "Redis server v=7.0.15 sha=..."; Valkey
-# prints the same shape. Empty when the binary does not run here.
+# prints the same shape, and memcached "memcached 1.6.18". Empty when the binary
+# does not run here.
 version_of() {
-    "$1" --version 2>/dev/null | sed -n 's/.* v=\([0-9][0-9.]*\).*/\1/p' || true
+    "$1" --version 2>/dev/null |
+        sed -n -e 's/.* v=\([0-9][0-9.]*\).*/\1/p' -e 's/^memcached \([0-9][0-9.]*\).*/\1/p' || true
 }
 
 # at_least VERSION WANTED

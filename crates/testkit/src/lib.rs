@@ -6,6 +6,7 @@
 //! - [`lease_conformance!`] does the same for stores of leases.
 //! - [`RedisServer`], [`RedisCluster`] and [`Sentinel`] are real servers that a test may kill, freeze
 //!   and restart; [`shared_redis`] is one for all tests that only need keys of their own.
+//!   [`MemcachedServer`] and [`shared_memcached`] are the same for memcached.
 //! - [`FaultProxy`] stands before a server and cuts, delays, loses or falsifies what passes, command
 //!   by command.
 //! - [`MapStore`] and [`MapLeases`] are stores to test wrappers on, [`Rng`] a generator that can be run again.
@@ -18,6 +19,7 @@
 pub mod conformance;
 mod map_leases;
 mod map_store;
+mod memcached;
 mod port;
 mod proxy;
 mod resp;
@@ -27,10 +29,14 @@ mod wait;
 
 pub use map_leases::MapLeases;
 pub use map_store::MapStore;
+pub use memcached::MemcachedClient;
 pub use proxy::{FaultProxy, Rule};
 pub use resp::Reply;
 pub use rng::Rng;
+pub use server::{
+    Flavor, MemcachedServer, RedisClient, RedisCluster, RedisServer, Sentinel, shared_memcached,
+    shared_redis,
+};
 #[cfg(feature = "containers")]
-pub use server::RedisContainer;
-pub use server::{Flavor, RedisClient, RedisCluster, RedisServer, Sentinel, shared_redis};
+pub use server::{MemcachedContainer, RedisContainer};
 pub use wait::{wait_until, within};

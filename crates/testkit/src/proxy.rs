@@ -39,17 +39,46 @@ use tokio::task::JoinHandle;
 use rule::Action;
 pub use rule::Rule;
 
+use crate::resp::Reply;
 use crate::wait::within;
 
-/// Stands between a client and a server that speaks the Redis protocol, counts commands, and
-/// breaks what it is told to break.
+/// Stands between a client and a server that speaks the protocol of Redis or of memcached, counts
+/// commands, and breaks what it is told to break.
 ///
 /// Dropping it closes everything. It belongs to the runtime that started it.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
+    protocol: Protocol,
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
+}
+
+/// How commands and replies are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Redis,
+    Memcached,
+}
+
+impl Protocol {
+    /// The name of the first whole command in `bytes`, and its length.
+    fn command(self, bytes: &[u8]) -> Option<(String, usize)> {
+        match self {
+            Self::Redis => crate::resp::command(bytes),
+            Self::Memcached => crate::memcached::command(bytes),
+        }
+    }
+
+    /// The length of the first whole reply in `bytes`, and whether nobody asked for it.
+    fn reply(self, bytes: &[u8]) -> Option<(usize, bool)> {
+        match self {
+            Self::Redis => {
+                Reply::parse(bytes).map(|(reply, length)| (length, matches!(reply, Reply::Push(_))))
+            }
+            Self::Memcached => crate::memcached::reply(bytes).map(|length| (length, false)),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -107,11 +136,23 @@ impl Shared {
 }
 
 impl FaultProxy {
-    /// Listens on a free port of 127.0.0.1 in front of `upstream`, which need not be up yet.
+    /// Listens on a free port of 127.0.0.1 in front of a Redis, which need not be up yet.
     ///
     /// # Panics
     /// When no port can be had.
     pub async fn start(upstream: SocketAddr) -> Self {
+        Self::start_with(Protocol::Redis, upstream).await
+    }
+
+    /// The same in front of a memcached. Commands have their own names there: `MG`, `MS`, `MD`.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    pub async fn start_memcached(upstream: SocketAddr) -> Self {
+        Self::start_with(Protocol::Memcached, upstream).await
+    }
+
+    async fn start_with(protocol: Protocol, upstream: SocketAddr) -> Self {
         let listener = crate::port::listen().await;
         let address = listener.local_addr().expect("a listener has an address");
         let shared = Arc::new(Shared {
@@ -127,9 +168,10 @@ impl FaultProxy {
             }),
             changed: watch::Sender::new(0),
         });
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        let accepting = tokio::spawn(accept(listener, protocol, Arc::clone(&shared)));
         Self {
             address,
+            protocol,
             shared,
             accepting,
         }
@@ -141,10 +183,14 @@ impl FaultProxy {
         self.address
     }
 
-    /// `redis://` and the address.
+    /// `redis://` or `memcached://`, and the address.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://{}", self.address)
+        let scheme = match self.protocol {
+            Protocol::Redis => "redis",
+            Protocol::Memcached => "memcached",
+        };
+        format!("{scheme}://{}", self.address)
     }
 
     /// Sends new connections elsewhere.
@@ -271,7 +317,7 @@ impl Drop for FaultProxy {
 }
 
 /// Accepts for as long as somebody should listen, and listens again when somebody should again.
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, protocol: Protocol, shared: Arc<Shared>) {
     let address = listener.local_addr().expect("a listener has an address");
     let mut listener = Some(listener);
     let mut changed = shared.changed.subscribe();
@@ -298,7 +344,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         };
         tokio::select! {
             Some((client, _)) = accepted => {
-                tokio::spawn(connection::serve(client, Arc::clone(&shared)));
+                tokio::spawn(connection::serve(client, protocol, Arc::clone(&shared)));
             }
             _ = changed.changed() => {}
             () = retry => {}

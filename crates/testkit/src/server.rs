@@ -9,6 +9,8 @@
 //!    Redis else `redis-server` or `valkey-server` in `PATH`. It starts in 20 ms where a container
 //!    takes 500, and never outlives the test.
 //!
+//! [`MemcachedServer`] is the same for memcached.
+//!
 //! None found is a panic that says what to do, on CI and off it: a test that did not run proves
 //! nothing.
 
@@ -17,6 +19,9 @@ mod client;
 mod cluster;
 #[cfg(feature = "containers")]
 mod container;
+mod memcached;
+#[cfg(feature = "containers")]
+mod memcached_container;
 mod process;
 mod sentinel;
 #[cfg(test)]
@@ -35,6 +40,9 @@ pub use client::RedisClient;
 pub use cluster::RedisCluster;
 #[cfg(feature = "containers")]
 pub use container::RedisContainer;
+pub use memcached::{Entry, MemcachedServer, SharedMemcached, shared_memcached};
+#[cfg(feature = "containers")]
+pub use memcached_container::MemcachedContainer;
 pub use process::Process;
 pub use sentinel::Sentinel;
 

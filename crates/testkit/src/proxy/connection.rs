@@ -9,8 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::{Action, Mode, Shared};
-use crate::resp::{Reply, command};
+use super::{Action, Mode, Protocol, Shared};
 
 /// What becomes of the next reply.
 enum Pending {
@@ -24,6 +23,7 @@ enum Pending {
 
 struct Connection {
     shared: Arc<Shared>,
+    protocol: Protocol,
     client: TcpStream,
     server: Option<TcpStream>,
     commands: Vec<u8>,
@@ -40,7 +40,7 @@ enum Next {
     Close,
 }
 
-pub(super) async fn serve(client: TcpStream, shared: Arc<Shared>) {
+pub(super) async fn serve(client: TcpStream, protocol: Protocol, shared: Arc<Shared>) {
     let (era, upstream, mode) = shared.change(|state| {
         state.connections += 1;
         state.open += 1;
@@ -57,6 +57,7 @@ pub(super) async fn serve(client: TcpStream, shared: Arc<Shared>) {
         let _ = client.set_nodelay(true);
         let mut connection = Connection {
             shared: Arc::clone(&shared),
+            protocol,
             client,
             dead: server.is_none(),
             server,
@@ -134,7 +135,7 @@ impl Connection {
     }
 
     async fn take_commands(&mut self) -> io::Result<Next> {
-        while let Some((name, length)) = command(&self.commands) {
+        while let Some((name, length)) = self.protocol.command(&self.commands) {
             let bytes: Vec<u8> = self.commands.drain(..length).collect();
             let action = self.shared.command(&name);
             if self.dead {
@@ -187,11 +188,11 @@ impl Connection {
                 }
                 continue;
             }
-            let Some((reply, length)) = Reply::parse(&self.replies) else {
+            let Some((length, pushed)) = self.protocol.reply(&self.replies) else {
                 return;
             };
             let bytes: Vec<u8> = self.replies.drain(..length).collect();
-            if matches!(reply, Reply::Push(_)) {
+            if pushed {
                 self.due.push_back((at, bytes));
                 continue;
             }

@@ -73,7 +73,7 @@ impl Flavor {
     }
 }
 
-fn in_path(name: &str) -> Option<PathBuf> {
+pub(super) fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|folder| folder.join(name))

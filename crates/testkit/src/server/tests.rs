@@ -1,4 +1,6 @@
 use super::*;
+#[cfg(feature = "containers")]
+use crate::MemcachedClient;
 use crate::{Reply, wait_until};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -146,4 +148,52 @@ async fn a_container_is_frozen_killed_and_restarted_on_its_port() {
         server.command(&["EXISTS", "k"]).await,
         Some(Reply::Integer(0))
     );
+}
+
+#[tokio::test]
+async fn a_killed_memcached_comes_back_empty_on_its_port() {
+    let mut server = MemcachedServer::start_with(&["-m", "8"]).await;
+    let port = server.port();
+    assert_eq!(server.command("ms k:% 2 T60\r\nhi").await, "HD");
+    assert_eq!(server.command("mg k:% v t").await, "VA 2 t60\nhi");
+    let entries = server.entries().await;
+    assert_eq!(entries.len(), 1);
+    assert_eq!(entries[0].key, "k:%");
+    assert!(entries[0].expires_in.unwrap() > Duration::from_secs(50));
+    assert_eq!(server.stat("limit_maxbytes").await, 8 << 20);
+    server.pause();
+    let mut client = server.client().await.unwrap();
+    let asked = client.call("mn");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), asked)
+            .await
+            .is_err()
+    );
+    server.resume();
+    assert_eq!(server.command("mn").await, "MN");
+    server.kill();
+    assert!(server.client().await.is_err());
+    server.restart().await;
+    assert_eq!(server.port(), port);
+    assert_eq!(server.command("mg k:% v").await, "EN");
+    let (one, other) = (shared_memcached().await, shared_memcached().await);
+    assert!(std::ptr::eq(one, other));
+}
+
+#[cfg(feature = "containers")]
+#[tokio::test]
+async fn a_memcached_in_a_container_is_frozen_killed_and_restarted_on_its_port() {
+    let Some(server) = MemcachedContainer::start().await else {
+        assert_eq!(MemcachedContainer::image(), None);
+        return;
+    };
+    assert_eq!(server.command("ms k 2\r\nhi").await.as_deref(), Some("HD"));
+    server.pause().await;
+    assert_eq!(server.command("mn").await, None);
+    server.resume().await;
+    assert_eq!(server.command("mg k v").await.as_deref(), Some("VA 2\nhi"));
+    server.kill().await;
+    assert!(MemcachedClient::connect(server.address()).await.is_err());
+    server.restart().await;
+    assert_eq!(server.command("mg k v").await.as_deref(), Some("EN"));
 }
