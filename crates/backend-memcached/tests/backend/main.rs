@@ -1,0 +1,3 @@
+//! The backend against real servers, and against servers and networks that misbehave.
+
+mod conformance;
