@@ -28,6 +28,17 @@ pub(crate) fn reply(bytes: &[u8]) -> Option<usize> {
     whole(bytes, end, data.as_ref())
 }
 
+/// An answer with `{opaque}` replaced by the command's own.
+pub(crate) fn answer(command: &[u8], answer: Vec<u8>) -> Vec<u8> {
+    let Ok(text) = std::str::from_utf8(&answer) else {
+        return answer;
+    };
+    let line = line(command).map(|(line, _)| line).unwrap_or_default();
+    let mut words = line.split_ascii_whitespace().skip(2);
+    let opaque = words.find(|word| word.starts_with('O'));
+    text.replace("{opaque}", opaque.unwrap_or_default()).into()
+}
+
 fn line(bytes: &[u8]) -> Option<(String, usize)> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     Some((String::from_utf8_lossy(&bytes[..end]).into(), end + 2))
@@ -137,5 +148,7 @@ mod tests {
         assert_eq!(reply(value), Some(15));
         assert_eq!(reply(&value[..14]), None);
         assert_eq!(reply(&value[15..]), Some(4));
+        let replaced = answer(b"ms Ok 2 T60 O7 c\r\nOi\r\n", b"NS {opaque}\r\n".into());
+        assert_eq!(replaced, b"NS O7\r\n");
     }
 }

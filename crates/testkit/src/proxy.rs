@@ -70,6 +70,14 @@ impl Protocol {
         }
     }
 
+    /// What a test gives as the answer to a command.
+    fn answer(self, command: &[u8], answer: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Redis => answer,
+            Self::Memcached => crate::memcached::answer(command, answer),
+        }
+    }
+
     /// The length of the first whole reply in `bytes`, and whether nobody asked for it.
     fn reply(self, bytes: &[u8]) -> Option<(usize, bool)> {
         match self {
@@ -144,7 +152,9 @@ impl FaultProxy {
         Self::start_with(Protocol::Redis, upstream).await
     }
 
-    /// The same in front of a memcached. Commands have their own names there: `MG`, `MS`, `MD`.
+    /// The same in front of a memcached. Commands have their own names there: `MG`, `MS`, `MD`. In
+    /// an answer that a [`Rule`] gives `{opaque}` stands for the number (`O12`) by which the client
+    /// knows the answer to its command.
     ///
     /// # Panics
     /// When no port can be had.

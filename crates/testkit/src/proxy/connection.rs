@@ -147,15 +147,16 @@ impl Connection {
                     self.last_words(&bytes).await?;
                     return Ok(Next::Close);
                 }
-                Action::Answer(bytes) => {
-                    self.pending.push_back(Pending::Own(bytes));
+                Action::Answer(answer) => {
+                    let answer = self.protocol.answer(&bytes, answer);
+                    self.pending.push_back(Pending::Own(answer));
                     self.take_replies(Duration::ZERO);
                     continue;
                 }
                 Action::Forward => Pending::Forward(Duration::ZERO),
                 Action::DelayReply(by) => Pending::Forward(by),
                 Action::DropReply => Pending::Drop,
-                Action::Reply(bytes) => Pending::Replace(bytes),
+                Action::Reply(reply) => Pending::Replace(self.protocol.answer(&bytes, reply)),
             };
             self.pending.push_back(pending);
             if let Some(server) = &mut self.server {

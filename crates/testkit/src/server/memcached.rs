@@ -133,7 +133,7 @@ impl MemcachedServer {
         value.unwrap_or_else(|| panic!("{name} is no figure of stats"))
     }
 
-    /// Everything that is stored.
+    /// What is stored. The server passes over entries that are in use at that moment.
     ///
     /// # Panics
     /// When the server does not answer.
@@ -207,7 +207,7 @@ fn binary() -> PathBuf {
 
 fn spawn(arguments: &[String], port: u16, folder: &TempFolder) -> Process {
     // As root it must be told to stay so; other users may not say who they are, nor need they.
-    let mut all: Vec<String> = ["-l", "127.0.0.1", "-U", "0", "-u", "root", "-p"]
+    let mut all: Vec<String> = ["-l", "127.0.0.1", "-U", "0", "-t", "2", "-u", "root", "-p"]
         .map(str::to_owned)
         .into();
     all.push(port.to_string());
