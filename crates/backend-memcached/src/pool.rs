@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcache::exp::{Error, MetaCommand, MetaCommandResult, parse_meta_result};
+use memcache::exp::{Error, MetaCommand, MetaCommandResult, ReturnCode, parse_meta_result};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tollgate_core::{BackendError, ErrorKind};
@@ -64,7 +64,7 @@ impl Server {
     /// Sends a command over any connection; the answer, and the moment before it was asked.
     pub(crate) async fn ask(
         self: &Arc<Self>,
-        command: &MetaCommand,
+        command: MetaCommand,
     ) -> Result<(MetaCommandResult, u64), BackendError> {
         let permit = self.permit().await?;
         let connection = self.take(|_| true);
@@ -80,7 +80,7 @@ impl Server {
     pub(crate) async fn ask_with(
         self: &Arc<Self>,
         token: Token,
-        command: &MetaCommand,
+        command: MetaCommand,
     ) -> Result<Option<(MetaCommandResult, u64)>, BackendError> {
         let permit = self.permit().await?;
         let Some(connection) = self.take(|connection| connection.made < token.asked) else {
@@ -162,20 +162,25 @@ impl Checkout {
 
     async fn exchange(
         &mut self,
-        command: &MetaCommand,
+        command: MetaCommand,
     ) -> Result<(MetaCommandResult, u64), BackendError> {
         let began = self.server.next_moment();
         self.began = Some(began);
         let connection = self.connection.as_mut();
         let connection = connection.expect("it is given back only when this is dropped");
-        let answer = connection.execute(command).await;
+        let command = command.flag(format!("O{began}"));
+        let answer = connection.execute(&command).await;
         let address = &self.server.address;
-        match answer {
-            Ok(response) => {
+        match answer.and_then(parse_meta_result) {
+            Ok(result) => {
+                // The server gives the number back, but for what is not there. Another one is the
+                // answer to something else: what follows on this connection is too.
+                let number = result.opaque.as_deref();
+                if result.rc != ReturnCode::En && number != Some(began.to_string().as_bytes()) {
+                    return Err(error::of_answer(address));
+                }
                 connection.worked = self.server.next_moment();
                 self.began = None;
-                let result = parse_meta_result(response);
-                let result = result.map_err(|error| error::of_exchange(address, error))?;
                 Ok((result, began))
             }
             Err(error) => {

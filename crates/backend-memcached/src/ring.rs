@@ -56,3 +56,6 @@ fn point(digest: &[u8; 16], part: usize) -> u32 {
     let bytes = &digest[part * 4..part * 4 + 4];
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,7 +57,7 @@ impl MemcachedStore {
     /// Writes to every server, so that one that cannot keep anything is not reported well.
     pub(crate) async fn ping(&self, key: &str) -> Result<(), BackendError> {
         for server in &self.servers {
-            let (answer, _) = server.ask(&record::set(key, b"1", PING_EXPIRY)).await?;
+            let (answer, _) = server.ask(record::set(key, b"1", PING_EXPIRY)).await?;
             match (answer.rc, answer.cas) {
                 (ReturnCode::Hd, Some(0)) => return Err(error::without_cas(server.address())),
                 (ReturnCode::Hd, Some(_)) => {}
@@ -78,10 +78,10 @@ impl MemcachedStore {
         let server = self.server(key);
         let expiry = record::expiry(ttl, SystemClock.now());
         let (answer, asked) = match expected {
-            None => server.ask(&record::add(key, value, expiry)).await?,
+            None => server.ask(record::add(key, value, expiry)).await?,
             Some(token) => {
                 let command = record::swap(key, value, expiry, token.cas);
-                match server.ask_with(token, &command).await? {
+                match server.ask_with(token, command).await? {
                     Some(answer) => answer,
                     None => {
                         self.memory.forget(number);
@@ -116,7 +116,7 @@ impl StateStore for MemcachedStore {
 
     async fn load(&self, key: &str) -> Result<Option<Versioned<Token>>, BackendError> {
         let server = self.server(key);
-        let (answer, asked) = server.ask(&record::get(key)).await?;
+        let (answer, asked) = server.ask(record::get(key)).await?;
         match (answer.rc, answer.value, answer.cas) {
             (ReturnCode::En, ..) => Ok(None),
             (ReturnCode::Va, _, Some(0)) => Err(error::without_cas(server.address())),
@@ -167,7 +167,7 @@ impl StateStore for MemcachedStore {
     async fn delete(&self, key: &str) -> Result<(), BackendError> {
         self.memory.forget(self.memory.number(key));
         let server = self.server(key);
-        let (answer, _) = server.ask(&record::delete(key)).await?;
+        let (answer, _) = server.ask(record::delete(key)).await?;
         match answer.rc {
             ReturnCode::Hd | ReturnCode::Nf => Ok(()),
             _ => Err(error::of_answer(server.address())),
