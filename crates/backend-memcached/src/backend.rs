@@ -26,7 +26,10 @@ impl MemcachedBackend {
 
     pub(crate) fn of_store(store: MemcachedStore, prefix: String, timeout: Duration) -> Self {
         Self {
-            cas: CasBackend::new(store).with_prefix(prefix.as_str()),
+            // Half of it, so that a key that others keep busy is not taken for a slow server.
+            cas: CasBackend::new(store)
+                .with_prefix(prefix.as_str())
+                .patience(timeout / 2),
             prefix,
             timeout,
         }

@@ -77,8 +77,8 @@ impl Builder {
         self
     }
 
-    /// How many bytes the memory of what was written last may take; 16 MiB by default, which is some
-    /// 80,000 keys. A key that is in it, and that nobody else writes, costs one trip instead of two.
+    /// How many bytes the memory of what was written last may take; 32 MiB by default, which is some
+    /// 150,000 keys. A key that is in it, and that nobody else writes, costs one trip instead of two.
     /// 0: there is none.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
@@ -142,7 +142,7 @@ impl Builder {
                     ))
                 })?,
             connect_timeout,
-            memory: self.memory.or(target.memory).unwrap_or(16 << 20),
+            memory: self.memory.or(target.memory).unwrap_or(32 << 20),
             item_limit: self.item_limit.or(target.item_limit).unwrap_or(1_000_000),
         };
         for (name, timeout) in [

@@ -91,7 +91,7 @@ impl Target {
                 )?)
             }
             "connect_timeout" => self.connect_timeout = Some(duration(name, value)?),
-            "memory" => self.memory = Some(number(name, value, "16777216, in bytes")?),
+            "memory" => self.memory = Some(number(name, value, "33554432, in bytes")?),
             "item_limit" => self.item_limit = Some(number(name, value, "1000000, in bytes")?),
             "tls" | "ssl" if matches!(value, "false" | "0" | "no") => {}
             "tls" | "ssl" => {

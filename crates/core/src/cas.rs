@@ -87,13 +87,14 @@ pub trait StateStore: fmt::Debug + fmt::Display + Send + Sync + 'static {
 /// A [`CounterBackend`] over a [`StateStore`].
 ///
 /// Time is the caller's wall clock. A charge that keeps losing against other writers fails with
-/// [`ErrorKind::Contended`] after [`attempts`](Self::attempts).
+/// [`ErrorKind::Contended`] after [`attempts`](Self::attempts) or [`patience`](Self::patience).
 #[derive(Debug)]
 pub struct CasBackend<S, C = SystemClock> {
     store: S,
     clock: C,
     prefix: String,
     attempts: u32,
+    patience: Option<Duration>,
 }
 
 impl<S: StateStore> CasBackend<S> {
@@ -104,6 +105,7 @@ impl<S: StateStore> CasBackend<S> {
             clock: SystemClock,
             prefix: DEFAULT_PREFIX.into(),
             attempts: 64,
+            patience: None,
         }
     }
 }
@@ -117,6 +119,7 @@ impl<S: StateStore, C: Clock> CasBackend<S, C> {
             clock,
             prefix: self.prefix,
             attempts: self.attempts,
+            patience: self.patience,
         }
     }
 
@@ -131,6 +134,14 @@ impl<S: StateStore, C: Clock> CasBackend<S, C> {
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
+        self
+    }
+
+    /// How long a charge is tried while other writers win; no bound by default. Shorter than the
+    /// timeout around it, it tells a busy key from a store that does not answer.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
         self
     }
 
@@ -159,18 +170,25 @@ impl<S: StateStore, C: Clock> CasBackend<S, C> {
                 Outcome::Lost => {}
             }
         }
-        for attempt in 1..=self.attempts {
+        let (mut attempt, mut first_loss) = (0, None);
+        loop {
+            attempt += 1;
             let found = self.store.load(&key).await?;
             match self.attempt(&key, subject.at, found, &decide).await? {
                 Outcome::Written(answer) | Outcome::Unchanged(answer) => return Ok(answer),
-                Outcome::Lost => self.store.back_off(attempt).await,
+                Outcome::Lost => {}
             }
+            let now = self.clock.now();
+            let since = now.saturating_since(*first_loss.get_or_insert(now));
+            if attempt >= self.attempts || self.patience.is_some_and(|most| since >= most) {
+                drop(turn);
+                return Err(BackendError::new(
+                    ErrorKind::Contended,
+                    format!("other writers won {attempt} times in a row"),
+                ));
+            }
+            self.store.back_off(attempt).await;
         }
-        drop(turn);
-        Err(BackendError::new(
-            ErrorKind::Contended,
-            format!("other writers won {} times in a row", self.attempts),
-        ))
     }
 
     /// Decides on a value, and writes what changed if it is still that value.

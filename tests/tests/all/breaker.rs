@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{PATIENT, Stopwatch, connect, ms, seconds};
 use tokio::time::Instant;
 use tollgate::{Breaker, BreakerState, Limiter, Origin, RateLimit};
-use tollgate_testkit::{FaultProxy, RedisServer, Rule, wait_until};
+use tollgate_testkit::{FaultProxy, MemcachedServer, RedisServer, Rule, wait_until};
 
 /// One check: when it began, how long it took.
 async fn check(limit: RateLimit) -> (Instant, Duration) {
@@ -120,6 +120,8 @@ async fn used_up(proxy: &FaultProxy) -> (Limiter, RateLimit) {
 async fn fail(proxy: &FaultProxy, limit: &RateLimit, times: u64) {
     let loading = "-LOADING Redis is loading the dataset in memory\r\n";
     proxy.on(Rule::command("EVALSHA").times(times).answer(loading));
+    let sorry = "SERVER_ERROR out of memory\r\n";
+    proxy.on(Rule::command("MG").times(times).answer(sorry));
     for _ in 0..times {
         assert_eq!(limit.acquire("k").await.unwrap().origin(), Origin::FailOpen);
     }
@@ -136,7 +138,12 @@ async fn refusal(limit: &RateLimit) {
 #[tokio::test]
 async fn b74_refusals_are_answers_and_never_failures() {
     let server = RedisServer::start().await;
-    let proxy = FaultProxy::start(server.address()).await;
+    refusals_are_answers(FaultProxy::start(server.address()).await).await;
+    let server = MemcachedServer::start().await;
+    refusals_are_answers(FaultProxy::start_memcached(server.address()).await).await;
+}
+
+async fn refusals_are_answers(proxy: FaultProxy) {
     let (limiter, limit) = used_up(&proxy).await;
     for _ in 0..199 {
         refusal(&limit).await;
@@ -195,4 +202,41 @@ async fn b74_a_refusal_that_answers_the_probe_closes_the_breaker() {
     };
     wait_until("a refusal by the store", seconds(5), refused).await;
     assert_eq!(limiter.health().breaker, BreakerState::Closed);
+}
+
+#[tokio::test]
+async fn b74_a_lost_swap_is_no_failure_and_losing_for_ever_is_the_policys() {
+    let server = MemcachedServer::start().await;
+    let proxy = FaultProxy::start_memcached(server.address()).await;
+    let limiter = Limiter::builder(tollgate::connect(&proxy.url()).await.unwrap())
+        .timeout(seconds(5))
+        .breaker(Breaker {
+            failures: 1,
+            ..Breaker::default()
+        })
+        .build();
+    let limit = limiter.policy("b74", ["5/h".parse().unwrap()]).unwrap();
+    for answer in ["NS {opaque}\r\n", "EX {opaque}\r\n", "NF {opaque}\r\n"] {
+        proxy.on(Rule::command("MS").times(3).answer(answer));
+        let decision = limit.acquire("k").await.unwrap();
+        assert_eq!(
+            (decision.origin(), decision.allowed()),
+            (Origin::Shared, true)
+        );
+    }
+    assert!(limiter.health().enforcing);
+    // Others win every time: the store is well, but nobody counted.
+    proxy.on(Rule::command("MS").always().answer("EX {opaque}\r\n"));
+    let asked = proxy.commands_named("MS");
+    let decision = limit.acquire("k").await.unwrap();
+    assert_eq!(
+        (decision.origin(), decision.allowed()),
+        (Origin::FailOpen, true)
+    );
+    assert!(proxy.commands_named("MS") > asked + 10, "it has tried");
+    let health = limiter.health();
+    assert_eq!(
+        (health.breaker, health.unenforced),
+        (BreakerState::Closed, 1)
+    );
 }

@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use crate::support::{ms, seconds};
 use tokio::time::Instant;
-use tollgate::{Breaker, Limiter, Origin};
-use tollgate_testkit::{Flavor, RedisContainer, RedisServer, wait_until};
+use tollgate::{Breaker, Limiter, Origin, SharedBackend};
+use tollgate_testkit::{
+    Flavor, MemcachedContainer, MemcachedServer, RedisContainer, RedisServer, wait_until,
+};
 
 enum Machine {
     Container(Box<RedisContainer>),
     Process(RedisServer),
+    Memcached(Box<MemcachedContainer>),
+    MemcachedProcess(MemcachedServer),
 }
 
 impl Machine {
@@ -23,10 +27,19 @@ impl Machine {
         }
     }
 
-    fn url(&self) -> String {
+    async fn start_memcached() -> Self {
+        match MemcachedContainer::start().await {
+            Some(container) => Self::Memcached(Box::new(container)),
+            None => Self::MemcachedProcess(MemcachedServer::start().await),
+        }
+    }
+
+    async fn backend(&self) -> SharedBackend {
         match self {
-            Self::Container(container) => container.url(),
-            Self::Process(process) => process.url(),
+            Self::Container(container) => tollgate::connect(&container.url()).await.unwrap(),
+            Self::Process(process) => tollgate::connect(&process.url()).await.unwrap(),
+            Self::Memcached(container) => tollgate::connect(&container.url()).await.unwrap(),
+            Self::MemcachedProcess(process) => tollgate::connect(&process.url()).await.unwrap(),
         }
     }
 
@@ -34,6 +47,8 @@ impl Machine {
         match self {
             Self::Container(container) => container.pause().await,
             Self::Process(process) => process.pause(),
+            Self::Memcached(container) => container.pause().await,
+            Self::MemcachedProcess(process) => process.pause(),
         }
     }
 
@@ -41,6 +56,8 @@ impl Machine {
         match self {
             Self::Container(container) => container.resume().await,
             Self::Process(process) => process.resume(),
+            Self::Memcached(container) => container.resume().await,
+            Self::MemcachedProcess(process) => process.resume(),
         }
     }
 
@@ -48,6 +65,8 @@ impl Machine {
         match self {
             Self::Container(container) => container.kill().await,
             Self::Process(process) => process.kill(),
+            Self::Memcached(container) => container.kill().await,
+            Self::MemcachedProcess(process) => process.kill(),
         }
     }
 
@@ -55,16 +74,26 @@ impl Machine {
         match self {
             Self::Container(container) => container.restart().await,
             Self::Process(process) => process.restart().await,
+            Self::Memcached(container) => container.restart().await,
+            Self::MemcachedProcess(process) => process.restart().await,
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b65_b67_a_machine_that_freezes_or_dies_holds_nobody_up_and_is_used_again() {
+    is_survived(Machine::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b65_b67_a_memcached_that_freezes_or_dies_holds_nobody_up_and_is_used_again() {
+    is_survived(Machine::start_memcached().await).await;
+}
+
+async fn is_survived(mut machine: Machine) {
     const TIMEOUT: Duration = Duration::from_millis(100);
     const COOLDOWN: Duration = Duration::from_millis(300);
-    let mut machine = Machine::start().await;
-    let limiter = Limiter::builder(tollgate::connect(&machine.url()).await.unwrap())
+    let limiter = Limiter::builder(machine.backend().await)
         .timeout(TIMEOUT)
         .breaker(Breaker {
             cooldown: COOLDOWN,

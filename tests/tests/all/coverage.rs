@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The sections of `docs/faults.md` that this release covers, wholly or for its library.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "atomicity-ttl",
     "race",
     "clock",
@@ -16,6 +16,7 @@ const SECTIONS: [&str; 11] = [
     "cardinality",
     "keys",
     "refund-reset",
+    "memcached",
 ];
 
 /// The contract lines that this release covers.

@@ -11,7 +11,7 @@ use tollgate::{
     Breaker, BreakerState, ConnectError, ErrorKind, FailurePolicy, Limiter, Origin, Quota,
     RateLimit,
 };
-use tollgate_testkit::{FaultProxy, RedisServer, wait_until, within};
+use tollgate_testkit::{FaultProxy, MemcachedServer, RedisServer, wait_until, within};
 
 const TIMEOUT: Duration = Duration::from_millis(100);
 const COOLDOWN: Duration = Duration::from_millis(400);
@@ -99,11 +99,52 @@ async fn until_served(limit: &RateLimit, end: Instant) -> Option<Instant> {
     None
 }
 
+/// A server that the case may take off its port, and put back.
+trait Server {
+    fn address(&self) -> SocketAddr;
+    fn url(&self) -> String;
+    fn kill(&mut self);
+    async fn restart(&mut self);
+}
+
+macro_rules! server {
+    ($type:ty) => {
+        impl Server for $type {
+            fn address(&self) -> SocketAddr {
+                self.address()
+            }
+
+            fn url(&self) -> String {
+                self.url()
+            }
+
+            fn kill(&mut self) {
+                self.kill();
+            }
+
+            async fn restart(&mut self) {
+                self.restart().await;
+            }
+        }
+    };
+}
+
+server!(RedisServer);
+server!(MemcachedServer);
+
 // On one thread, of which is known how long the machine kept it waiting.
 #[tokio::test]
 async fn b65_a_listener_that_never_answers_holds_nobody_up() {
+    holds_nobody_up(RedisServer::start().await).await;
+}
+
+#[tokio::test]
+async fn b65_a_listener_instead_of_memcached_holds_nobody_up() {
+    holds_nobody_up(MemcachedServer::start().await).await;
+}
+
+async fn holds_nobody_up(mut server: impl Server) {
     // Its port, which it takes again later.
-    let mut server = RedisServer::start().await;
     server.kill();
     let mut silent = Silent::listen(server.address()).await;
     let start = async |breaker: Breaker| {

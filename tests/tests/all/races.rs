@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use crate::processes::{Second, charge_at_once, limiter};
 use crate::support::{PATIENT, T0, connect, fresh, ms, seconds};
 use tollgate::{FailurePolicy, Limiter, ManualClock, Origin, Quota};
-use tollgate_testkit::{FaultProxy, RedisServer, Rule, shared_redis, wait_until};
+use tollgate_testkit::{FaultProxy, RedisServer, Rule, shared_memcached, shared_redis, wait_until};
 
 /// Each algorithm alone, and all of them on one key.
 const QUOTAS: [&str; 5] = [
@@ -18,17 +18,39 @@ const QUOTAS: [&str; 5] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b11_s12_s72_two_processes_on_redis_admit_exactly_100_of_400() {
-    let url = shared_redis().await.url();
+    several_processes_admit_exactly_100(shared_redis().await.url(), 2, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b11_s12_two_processes_on_memcached_admit_exactly_100_of_400() {
+    several_processes_admit_exactly_100(shared_memcached().await.url(), 2, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b11_b84_four_processes_on_one_key_of_memcached_admit_exactly_the_limit() {
+    several_processes_admit_exactly_100(shared_memcached().await.url(), 4, 100).await;
+}
+
+/// This process and others, each with so many charges at once, and none with an error.
+async fn several_processes_admit_exactly_100(url: &str, processes: usize, charges: usize) {
     let here = limiter(url).await;
-    let mut second = Second::start(url).await;
+    let mut others = Vec::new();
+    for _ in 1..processes {
+        others.push(Second::start(url).await);
+    }
     for quotas in QUOTAS {
         let name = fresh("b11");
         let limit = here
             .policy(&name, Quota::parse_list(quotas).unwrap())
             .unwrap();
-        second.storm(&name, quotas, 200).await;
-        let ours = charge_at_once(&limit, 200).await;
-        let theirs = second.admitted().await;
+        for other in &mut others {
+            other.storm(&name, quotas, charges).await;
+        }
+        let ours = charge_at_once(&limit, charges).await;
+        let mut theirs = 0;
+        for other in &mut others {
+            theirs += other.admitted().await;
+        }
         assert_eq!(
             ours + theirs,
             100,

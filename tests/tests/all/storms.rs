@@ -1,15 +1,15 @@
-//! Redis killed, frozen, restarted, flushed, made read-only and filled up, each under 200 checks a
-//! second: nobody waits, nobody gets an error, everything is reported, and counting resumes.
+//! Redis killed, frozen, restarted, flushed, made read-only and filled up, and memcached killed, frozen,
+//! slow, silent and restarted, each under 200 checks a second: nobody waits, nobody gets an error, everything is reported, and counting resumes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use crate::support::{ms, seconds};
+use crate::support::{memcached, ms, seconds};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use tollgate::{Breaker, BreakerState, ErrorKind, Limiter, Origin, RateLimit};
-use tollgate_testkit::{RedisServer, wait_until};
+use tollgate::{Breaker, BreakerState, ErrorKind, Limiter, Origin, RateLimit, SharedBackend};
+use tollgate_testkit::{FaultProxy, MemcachedServer, RedisServer, wait_until};
 
 const TIMEOUT: Duration = Duration::from_millis(50);
 const COOLDOWN: Duration = Duration::from_millis(500);
@@ -65,8 +65,12 @@ async fn check(limit: RateLimit, number: u64) -> Check {
 
 impl Storm {
     async fn start(server: &RedisServer) -> Self {
+        Self::over(tollgate::connect(&server.url()).await.unwrap()).await
+    }
+
+    async fn over(backend: SharedBackend) -> Self {
         let panics = panics();
-        let limiter = Limiter::builder(tollgate::connect(&server.url()).await.unwrap())
+        let limiter = Limiter::builder(backend)
             .timeout(TIMEOUT)
             .breaker(Breaker {
                 cooldown: COOLDOWN,
@@ -289,4 +293,58 @@ async fn storm_b60_a_redis_out_of_memory() {
     server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     storm.resumed(RESUMES).await;
     some_were_not_enforced(&storm.end().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storm_b67_a_killed_memcached() {
+    let mut server = MemcachedServer::start().await;
+    let storm = Storm::over(tollgate::connect(&server.url()).await.unwrap()).await;
+    server.kill();
+    assert_eq!(storm.noticed().await, ErrorKind::Unavailable);
+    storm.rage(seconds(2)).await;
+    server.restart().await;
+    storm.resumed(RESUMES).await;
+    some_were_not_enforced(&storm.end().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storm_b65_a_frozen_memcached() {
+    let mut server = MemcachedServer::start().await;
+    let storm = Storm::over(tollgate::connect(&server.url()).await.unwrap()).await;
+    server.pause();
+    assert_eq!(storm.noticed().await, ErrorKind::Timeout);
+    storm.rage(seconds(2)).await;
+    server.resume();
+    storm.resumed(RESUMES).await;
+    some_were_not_enforced(&storm.end().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storm_b65_a_silent_and_a_slow_memcached() {
+    let server = MemcachedServer::start().await;
+    let proxy = FaultProxy::start_memcached(server.address()).await;
+    let storm = Storm::over(tollgate::connect(&proxy.url()).await.unwrap()).await;
+    proxy.stay_silent();
+    assert_eq!(storm.noticed().await, ErrorKind::Timeout);
+    storm.rage(seconds(1)).await;
+    // Its connections stay dead, as over a network that was cut.
+    proxy.restore().await;
+    storm.resumed(RESUMES).await;
+    proxy.delay_replies(ms(80));
+    assert_eq!(storm.noticed().await, ErrorKind::Timeout);
+    storm.rage(seconds(1)).await;
+    proxy.restore().await;
+    storm.resumed(RESUMES).await;
+    some_were_not_enforced(&storm.end().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storm_b56_a_restarted_memcached() {
+    let mut server = MemcachedServer::start().await;
+    let storm = Storm::over(tollgate::connect(&server.url()).await.unwrap()).await;
+    server.restart().await;
+    storm.resumed(RESUMES).await;
+    storm.rage(ms(200)).await;
+    let checks = storm.end().await;
+    assert_eq!(checks.last().unwrap().origin, Origin::Shared);
 }

@@ -9,7 +9,7 @@ use tollgate::{
     CasBackend, Clock, CounterBackend, Decision, Key, Limiter, ManualClock, Quota, RateLimit,
     Refund, SharedBackend, Subject, Timestamp,
 };
-use tollgate_testkit::{MapStore, shared_redis};
+use tollgate_testkit::{MapStore, shared_memcached, shared_redis};
 
 /// An edge of every window up to a day.
 pub(crate) const T0: Timestamp = Timestamp::from_micros(1_700_006_400_000_000);
@@ -164,7 +164,7 @@ pub(crate) fn us(n: u64) -> Duration {
     Duration::from_micros(n)
 }
 
-/// Memory, any store that can compare and swap, and Redis.
+/// Memory, any store that can compare and swap, Redis, and memcached.
 pub(crate) async fn stores() -> Vec<Store> {
     let redis = connect(shared_redis().await.url()).await;
     vec![
@@ -174,6 +174,7 @@ pub(crate) async fn stores() -> Vec<Store> {
             SharedBackend::new(CasBackend::new(MapStore::default())),
         ),
         Store::over("redis", redis),
+        Store::over("memcached", connect(shared_memcached().await.url()).await),
     ]
 }
 
