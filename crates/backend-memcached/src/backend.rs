@@ -12,6 +12,42 @@ use crate::Builder;
 use crate::store::MemcachedStore;
 
 /// Counters in memcached, shared by every process that lists the same servers.
+///
+/// # Behavior
+/// - **Compare and swap**: a charge is written only over the value that it was decided on. However
+///   many processes charge a key at once, what is admitted is exact.
+/// - **One trip** where this process was the last to write the key, else two; a refusal is one, and is
+///   always decided on a value that was just read.
+/// - Time is the caller's wall clock.
+/// - A call never takes longer than the timeout. One whose answer was lost is never sent again.
+/// - A key that others keep busy for half the timeout is [`Contended`](ErrorKind::Contended).
+/// - Of several servers each has its part of the keys; one that is down fails its own, and no other
+///   takes its place.
+/// - Keys are `{prefix}:v1:{policy}:{digest}`, cut to 250 bytes with a digest where they are longer.
+///   A value there that is none of ours is replaced by fresh state.
+///
+/// # What it cannot promise
+/// A server that restarts, or that is full and evicts, forgets counters: as much as was charged can
+/// then be charged again. A record above `item_limit` is [`Unsupported`](ErrorKind::Unsupported):
+/// nothing is charged, nothing is lost. Only sliding logs grow so long, at some 50,000 admissions.
+///
+/// # Cancellation
+/// A call that is dropped has been charged or not; its connection is closed.
+///
+/// ```no_run
+/// use tollgate_core::{Cost, CounterBackend, Key, Policy, Subject};
+/// use tollgate_memcached::MemcachedBackend;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let backend = MemcachedBackend::builder("memcached://127.0.0.1").connect().await?;
+/// let policy = Policy::new("search", ["100/1m".parse()?])?;
+/// let decision = backend
+///     .acquire(Subject::new(&policy, &Key::from("alice")), Cost::ONE)
+///     .await?;
+/// assert!(decision.allowed());
+/// # Ok(())
+/// # }
+/// ```
 pub struct MemcachedBackend {
     cas: CasBackend<MemcachedStore>,
     prefix: String,
@@ -26,9 +62,11 @@ impl MemcachedBackend {
 
     pub(crate) fn of_store(store: MemcachedStore, prefix: String, timeout: Duration) -> Self {
         Self {
-            // Half of it, so that a key that others keep busy is not taken for a slow server.
+            // As often as there is time. Half of it, so that a key that others keep busy is not taken
+            // for a slow server.
             cas: CasBackend::new(store)
                 .with_prefix(prefix.as_str())
+                .attempts(u32::MAX)
                 .patience(timeout / 2),
             prefix,
             timeout,

@@ -1,9 +1,11 @@
 //! One connection to one server.
 
 use std::io;
+use std::time::Duration;
 
 use memcache::exp::{AsyncMetaConnection, MetaCommand, MetaResponse};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::url::Address;
 
@@ -16,8 +18,13 @@ pub(crate) struct Connection {
     /// The moment of the pool at which it was there.
     pub(crate) made: u64,
     /// The moment of the pool at which it was last seen to work.
-    pub(crate) worked: u64,
+    worked: u64,
+    /// The time then.
+    worked_at: Instant,
 }
+
+/// Nothing becomes of a connection in so short a time that a look is worth its system call.
+const FRESH: Duration = Duration::from_millis(1);
 
 impl Connection {
     /// Connects. The name is looked up each time, so a server that moves is found again.
@@ -41,11 +48,25 @@ impl Connection {
             probe,
             made,
             worked: made,
+            worked_at: Instant::now(),
         }
+    }
+
+    /// It was seen to work at this moment.
+    pub(crate) fn works(&mut self, moment: u64) {
+        self.worked = moment;
+        self.worked_at = Instant::now();
+    }
+
+    pub(crate) const fn worked(&self) -> u64 {
+        self.worked
     }
 
     /// Whether nothing came while nobody asked: neither an end nor bytes that are nobody's answer.
     pub(crate) fn is_quiet(&self) -> bool {
+        if self.worked_at.elapsed() < FRESH {
+            return true;
+        }
         let peeked = self.probe.peek(&mut [0]);
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }

@@ -179,7 +179,7 @@ impl Checkout {
                 if result.rc != ReturnCode::En && number != Some(began.to_string().as_bytes()) {
                     return Err(error::of_answer(address));
                 }
-                connection.worked = self.server.next_moment();
+                connection.works(self.server.next_moment());
                 self.began = None;
                 Ok((result, began))
             }
@@ -202,7 +202,7 @@ impl Drop for Checkout {
         let mut idle = self.server.idle.lock();
         match self.began {
             None => idle.push(connection),
-            Some(began) => idle.retain(|other| other.worked > began),
+            Some(began) => idle.retain(|other| other.worked() > began),
         }
     }
 }

@@ -20,8 +20,11 @@ use crate::turns::Turns;
 /// How long the value of a ping lives, in seconds.
 const PING_EXPIRY: u32 = 60;
 
+/// So many attempts follow one another at once.
+const IMMEDIATE: u32 = 12;
+
 /// Never waits longer than this between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_millis(8);
+const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
 #[derive(Debug)]
 pub(crate) struct MemcachedStore {
@@ -174,16 +177,15 @@ impl StateStore for MemcachedStore {
         }
     }
 
-    /// Other processes are about as fast: at once at first, then after a while that is a matter of
-    /// chance, so that two do not meet again.
+    /// At once for a while: whoever waits loses to whoever does not. Then, with many others, after a
+    /// time that is a matter of chance.
     async fn back_off(&self, attempt: u32) {
-        let longest = Duration::from_millis(1) * 2_u32.pow(attempt.saturating_sub(3).min(3));
-        let longest = longest.min(LONGEST_PAUSE);
-        if attempt < 3 {
+        if attempt <= IMMEDIATE {
             tokio::task::yield_now().await;
         } else {
+            let longest = LONGEST_PAUSE.min(Duration::from_millis(1) * (attempt - IMMEDIATE));
             let random = RandomState::new().hash_one(attempt);
-            let micros = random % longest.as_micros().max(1) as u64;
+            let micros = random % longest.as_micros() as u64;
             tokio::time::sleep(Duration::from_micros(micros)).await;
         }
     }
