@@ -10,6 +10,7 @@ mod error;
 mod nearest;
 #[cfg(feature = "serde")]
 mod serde;
+mod snippet;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::snippet::Snippet;
 use super::{Algorithm, MAX_EXACT, Quota, nearest};
 
 /// What is wrong with a quota.
@@ -27,7 +28,7 @@ pub enum QuotaFault {
     BurstWithoutBucket,
     /// The numbers are in range, but no tick counts them with integers up to 2^52.
     NotExact,
-    /// The text is no quota.
+    /// The text is no quota. What is wrong, without the words it is about.
     Syntax(&'static str),
 }
 
@@ -39,6 +40,9 @@ pub enum QuotaFault {
 ///
 /// let error = Quota::fixed_window(5, Duration::ZERO).unwrap_err();
 /// assert_eq!(error.to_string(), "period: 0ns is shorter than 1ms; use 1ms or more");
+///
+/// let error = Quota::parse_list("10/s, 5/fortnight").unwrap_err();
+/// assert!(error.to_string().starts_with("quota 2 of 2: \"fortnight\" is no unit of time"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaError {
@@ -47,6 +51,10 @@ pub struct QuotaError {
     limit: u64,
     period: Duration,
     burst: Option<u64>,
+    /// The part of the text that is wrong.
+    wrong: Option<Snippet>,
+    /// Which quota of a list, from 1, and of how many.
+    place: Option<(u8, u8)>,
 }
 
 impl QuotaError {
@@ -63,17 +71,28 @@ impl QuotaError {
             limit,
             period,
             burst,
+            wrong: None,
+            place: None,
         }
     }
 
-    pub(super) const fn syntax(what: &'static str) -> Self {
-        Self::new(
-            QuotaFault::Syntax(what),
-            Algorithm::TokenBucket,
-            0,
-            Duration::ZERO,
-            None,
-        )
+    /// `wrong` is the part of the text that `what` speaks of.
+    pub(super) fn syntax(wrong: &str, what: &'static str) -> Self {
+        let fault = QuotaFault::Syntax(what);
+        let error = Self::new(fault, Algorithm::TokenBucket, 0, Duration::ZERO, None);
+        Self {
+            wrong: Some(Snippet::new(wrong)),
+            ..error
+        }
+    }
+
+    /// The same of one quota in a list, counted from 0.
+    pub(super) fn in_list(mut self, index: usize, count: usize) -> Self {
+        let number = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
+        if count > 1 {
+            self.place = Some((number(index + 1), number(count)));
+        }
+        self
     }
 
     /// What is wrong.
@@ -99,6 +118,9 @@ impl fmt::Display for QuotaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, period, .. } = self;
         let burst = self.burst.unwrap_or(self.limit);
+        if let Some((number, count)) = self.place {
+            write!(f, "quota {number} of {count}: ")?;
+        }
         match self.fault {
             QuotaFault::LimitIsZero => write!(
                 f,
@@ -156,10 +178,15 @@ impl fmt::Display for QuotaError {
                     None => write!(f, "; use a smaller limit or a period of whole seconds"),
                 }
             }
-            QuotaFault::Syntax(what) => write!(
-                f,
-                "{what}; write N/[n]unit [algorithm] [burst=N], for example \"100/60s sliding_window\""
-            ),
+            QuotaFault::Syntax(what) => {
+                if let Some(wrong) = &self.wrong {
+                    write!(f, "{wrong} ")?;
+                }
+                write!(
+                    f,
+                    "{what}; write N/[n]unit [algorithm] [burst=N], for example \"100/60s sliding_window\""
+                )
+            }
         }
     }
 }

@@ -50,6 +50,87 @@ fn text_that_is_no_quota_is_refused_with_the_grammar() {
 }
 
 #[test]
+fn an_error_shows_the_words_that_are_wrong() {
+    for (written, shown) in [
+        ("", r#""" is no quota: it is empty"#),
+        ("100", r#""100" has no "/""#),
+        ("/60s", r#""" is no limit"#),
+        ("1.5/s", r#""1.5" is no limit: it must be a whole number"#),
+        ("1_000/s", r#""1_000" is no limit"#),
+        ("10/", r#""" has no unit of time"#),
+        (
+            "10/60",
+            r#""60" has no unit of time: use us, ms, s, m, h or d"#,
+        ),
+        ("10/x", r#""x" is no unit of time"#),
+        (
+            "10/2weeks",
+            r#""weeks" is no unit of time: use us, ms, s, m, h or d (a week is 7d)"#,
+        ),
+        (
+            "10/1.5s",
+            r#""1.5s" is no period: it must be a whole number and a unit"#,
+        ),
+        ("10 / s", r#""10 / s" has spaces around the "/""#),
+        ("10/ s", r#""10/ s" has spaces around the "/""#),
+        (
+            "10 /s burst=3",
+            r#""10 /s burst=3" has spaces around the "/""#,
+        ),
+        (
+            "10/s token",
+            r#""token" is neither burst=N nor an algorithm: token_bucket, "#,
+        ),
+        (
+            "10/s burst = 5",
+            r#""burst" has no number right after it: burst=5, without spaces"#,
+        ),
+        ("10/s burst= 5", r#""burst=" has no number right after it"#),
+        ("10/s burst=x", r#""x" is no burst"#),
+        ("10/s burst=1 burst=1", r#""burst=1" is the second burst"#),
+        (
+            "10/s, 5/h",
+            r#""10/s, 5/h" has a comma, and only one quota is read here; Quota::parse_list"#,
+        ),
+        ("1,000/h", r#""1,000/h" has a comma inside of a number"#),
+        ("10/s \u{7}", r#""\u{7}" is neither"#),
+    ] {
+        let error = text(written).unwrap_err().to_string();
+        assert!(error.starts_with(shown), "{written}: {error}");
+    }
+    let long = text(&"\u{e4}".repeat(1_000)).unwrap_err().to_string();
+    assert!(
+        long.starts_with(&format!("\"{}\".. has no", "\u{e4}".repeat(16))),
+        "{long}"
+    );
+}
+
+#[test]
+fn an_error_in_a_list_says_which_quota() {
+    for (written, shown) in [
+        ("10/s, 5/h, 10/x", r#"quota 3 of 3: "x" is no unit"#),
+        ("10/s, 0/h", "quota 2 of 2: limit: 0 would admit nothing"),
+        ("10/s,", r#"quota 2 of 2: "" is no quota: it is empty"#),
+        ("10/x", r#""x" is no unit"#),
+        (
+            "10/s, 1,000/h",
+            r#""1,000/h" has a comma inside of a number"#,
+        ),
+        (
+            "1,000,000/h sliding_window",
+            r#""1,000,000/h" has a comma inside"#,
+        ),
+    ] {
+        let error = Quota::parse_list(written).unwrap_err().to_string();
+        assert!(error.starts_with(shown), "{written}: {error}");
+    }
+    // No number with commas: lists without spaces.
+    for list in ["10/s,100/h", "100/m,200/h", "1/s,100/m,200/h"] {
+        assert!(Quota::parse_list(list).is_ok(), "{list}");
+    }
+}
+
+#[test]
 fn numbers_out_of_range_name_the_field_and_the_fix() {
     let second = Duration::from_secs(1);
     let cases = [

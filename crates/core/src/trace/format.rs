@@ -30,7 +30,7 @@ pub enum FormatError {
         /// Which quota, from 0.
         index: usize,
         /// Why.
-        source: QuotaError,
+        source: Box<QuotaError>,
     },
     /// A cost cannot be charged.
     #[error("trace {name:?}, step {step}: {source}")]
@@ -65,6 +65,7 @@ pub enum FormatError {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a trace: an object with name, a quota and steps")]
 struct TraceLine {
     name: String,
     quota: Option<QuotaLine>,
@@ -81,7 +82,10 @@ type Unknown = BTreeMap<String, IgnoredAny>;
 
 /// An unknown field could change what is meant, so it is refused.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an object with algorithm, limit, period_us and maybe burst"
+)]
 struct QuotaLine {
     algorithm: String,
     limit: u64,
@@ -90,6 +94,7 @@ struct QuotaLine {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a step: an object with at_us, op and key")]
 struct StepLine {
     at_us: u64,
     op: Op,
@@ -195,7 +200,7 @@ impl QuotaLine {
             .map_err(|source| FormatError::Quota {
                 name: name.into(),
                 index,
-                source,
+                source: Box::new(source),
             })
     }
 }
