@@ -99,7 +99,8 @@ impl Problem {
 
     /// A refusal as the gateway tells it: `detail`, `limit`, `remaining`, `reset_at` (second of
     /// the epoch) and `retry_after` (seconds; `null` where waiting never helps), the last two with
-    /// their fractions. [`BodyStyle::Plain`] is exactly these.
+    /// their fractions. [`BodyStyle::Plain`] is exactly these. A refusal that was not enforced (one
+    /// that this process alone counted) has no `remaining` and no `reset_at`, as in the headers.
     #[must_use]
     pub fn gateway_refusal(policy: &Policy, decision: &Decision, now: Timestamp) -> Self {
         let mut problem = if limits::is_closed(decision) {

@@ -115,10 +115,24 @@ impl<'de> Deserialize<'de> for HeaderStyle {
     }
 }
 
-/// A word that names no family of headers.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("header style: {0:?} is none of ietf, triple, x-ratelimit, none; join several with commas")]
+/// A word that names no family of headers, or `none` beside others.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderStyleError(Box<str>);
+
+impl fmt::Display for HeaderStyleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            "none" => f.write_str("header style: none stands alone; leave it out, or all others"),
+            word => write!(
+                f,
+                "header style: {word:?} is none of ietf, triple, x-ratelimit, which may be joined \
+                 by commas; none, alone, leaves them out"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for HeaderStyleError {}
 
 #[cfg(test)]
 mod tests {
@@ -134,9 +148,13 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_refused_and_named() {
-        for text in ["", "x bad", "ietf,none", "IETF", "ietf,"] {
+        for text in ["", "x bad", "IETF", "ietf,"] {
             let error = text.parse::<HeaderStyle>().unwrap_err();
             assert!(error.to_string().contains("none of ietf"), "{text}");
+        }
+        for text in ["ietf,none", "none,ietf", "none,none"] {
+            let error = text.parse::<HeaderStyle>().unwrap_err();
+            assert!(error.to_string().contains("none stands alone"), "{text}");
         }
     }
 }

@@ -24,8 +24,10 @@ pub(super) enum Limits {
     },
     Gateway {
         limit: u64,
-        remaining: u64,
-        reset_at: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        remaining: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reset_at: Option<f64>,
         retry_after: Option<f64>,
     },
     Wait {
@@ -40,7 +42,9 @@ impl Limits {
         let retry_after = retry_after_seconds(decision);
         Self::Library {
             limit: counted.map(|it| it.limit),
-            remaining: counted.map(|it| it.remaining),
+            remaining: counted
+                .filter(|_| decision.origin().is_enforced())
+                .map(|it| it.remaining),
             retry_after,
             // Without a wait of its own (a store that is down) the header's is all there is.
             retry_after_ms: retry_after.map(|seconds| match decision.retry_after() {
@@ -59,10 +63,13 @@ impl Limits {
             };
         }
         let counted = counted(policy, decision);
+        // As in the headers: what one process counts by itself says nothing of what is left.
+        let enforced = decision.origin().is_enforced();
+        let reset_at = (now + counted.reset_after).as_micros() as f64 / 1e6;
         Self::Gateway {
             limit: counted.limit,
-            remaining: counted.remaining,
-            reset_at: (now + counted.reset_after).as_micros() as f64 / 1e6,
+            remaining: enforced.then_some(counted.remaining),
+            reset_at: enforced.then_some(reset_at),
             retry_after,
         }
     }

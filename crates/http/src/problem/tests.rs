@@ -141,6 +141,26 @@ fn b68_a_store_that_is_down_is_503_with_a_wait() {
 }
 
 #[test]
+fn b68_a_local_refusal_says_nothing_of_what_remains() {
+    let (policy, decision) = refused("5/s", 1);
+    let decision = decision.with_origin(Origin::LocalFallback);
+    assert_eq!(
+        json(
+            &Problem::gateway_refusal(&policy, &decision, NOW),
+            BodyStyle::Plain
+        ),
+        json!({"detail": "Rate limit exceeded", "limit": 5, "retry_after": 0.2})
+    );
+    let library = Problem::refusal(&policy, &decision, ProblemType::Blank);
+    let library = json(&library, BodyStyle::Problem);
+    assert_eq!(
+        (&library["limit"], &library["retry_after"]),
+        (&json!(5), &json!(1))
+    );
+    assert!(library.get("remaining").is_none());
+}
+
+#[test]
 fn a_remembered_refusal_without_numbers_still_has_all_members() {
     let policy = Policy::new("api", ["5/s".parse().unwrap()]).unwrap();
     let wait = Some(std::time::Duration::from_millis(1_250));
