@@ -38,6 +38,7 @@ pub struct Builder {
     on_failure: FailurePolicy,
     breaker: Breaker,
     remembered: usize,
+    remembered_for: Option<Duration>,
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -50,6 +51,7 @@ impl Builder {
             on_failure: FailurePolicy::Open,
             breaker: Breaker::default(),
             remembered: 100_000,
+            remembered_for: None,
             clock: None,
         }
     }
@@ -90,6 +92,15 @@ impl Builder {
         self
     }
 
+    /// How long a refusal is remembered at most: a reset or a refund by another process is noticed
+    /// by then. A refused client that keeps asking costs the store one call each time. Default: until
+    /// something fits again; zero remembers nothing. See [`Tiered::for_at_most`].
+    #[must_use]
+    pub const fn remember_refusals_for(mut self, limit: Duration) -> Self {
+        self.remembered_for = Some(limit);
+        self
+    }
+
     /// Asks the store every time.
     #[must_use]
     pub const fn forget_refusals(self) -> Self {
@@ -122,9 +133,13 @@ impl Builder {
         let fallback =
             Fallback::reporting(breaker, self.on_failure, &self.name, Arc::clone(&monitor))
                 .with_retry_after(self.breaker.cooldown);
+        let mut stack = Tiered::new(fallback, self.remembered);
+        if let Some(limit) = self.remembered_for {
+            stack = stack.for_at_most(limit);
+        }
         Limiter(Arc::new(Inner {
             name: self.name,
-            stack: Tiered::new(fallback, self.remembered),
+            stack,
             monitor,
             on_failure: self.on_failure,
             clock: self.clock,
@@ -154,6 +169,7 @@ impl fmt::Debug for Builder {
             .field("on_failure", &self.on_failure)
             .field("breaker", &self.breaker)
             .field("remembered", &self.remembered)
+            .field("remembered_for", &self.remembered_for)
             .field("clock", &self.clock)
             .finish_non_exhaustive()
     }

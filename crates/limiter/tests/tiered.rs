@@ -404,3 +404,51 @@ async fn a_limiter_remembers_unless_told_not_to() {
         assert!(limit.acquire("alice").await.unwrap().allowed());
     }
 }
+
+/// Another process resets the counter: noticed once the bound has passed, and not before.
+#[tokio::test]
+async fn a_bound_makes_a_reset_by_another_process_noticed() {
+    for algorithm in Algorithm::ALL {
+        let mut lab = Lab::new(&format!("10/10s {algorithm}"));
+        lab.tiered = Tiered::new(lab.store.clone(), 1_000).for_at_most(SECOND / 4);
+        lab.exhaust().await;
+        let key = Key::from("k");
+        let elsewhere = Subject::new(&lab.policy, &key).at(lab.now);
+        lab.store.reset(elsewhere).await.unwrap();
+        lab.now = at(249);
+        let (decision, asked) = lab.seen(1).await;
+        assert!(!decision.allowed() && !asked, "{algorithm}");
+        lab.now = at(250);
+        let (decision, asked) = lab.seen(1).await;
+        assert!(decision.allowed() && asked, "{algorithm}");
+    }
+    // A wait that ends sooner is not made longer.
+    let mut lab = Lab::new("10/s");
+    lab.tiered = Tiered::new(lab.store.clone(), 1_000).for_at_most(SECOND * 60);
+    lab.exhaust().await;
+    lab.now = at(100);
+    assert!(lab.seen(1).await.0.allowed());
+}
+
+#[tokio::test]
+async fn a_limiter_remembers_for_as_long_as_it_is_told() {
+    for (limit, expected) in [(Duration::ZERO, 10), (SECOND * 5, 3)] {
+        let store = Scripted::default();
+        let clock = ManualClock::new(at(0));
+        let limiter = Limiter::builder(store.clone())
+            .clock(clock.clone())
+            .remember_refusals_for(limit)
+            .build();
+        let policy = limiter.policy("p", quotas("1/h")).unwrap();
+        for _ in 0..10 {
+            policy.acquire("alice").await.unwrap();
+            clock.advance(SECOND);
+        }
+        // One admitted, one refused at 1 s, and one more at 6 s.
+        assert_eq!(store.calls(), expected);
+        assert_eq!(
+            limiter.to_string().ends_with(", 5s)"),
+            limit > Duration::ZERO
+        );
+    }
+}

@@ -2,6 +2,22 @@
 
 use tollgate_core::BackendError;
 
+/// The schemes of this build. Those of Redis go by the name of Valkey too.
+const SCHEMES: &[&str] = &[
+    #[cfg(feature = "memory")]
+    "memory://",
+    #[cfg(feature = "redis")]
+    "redis://",
+    #[cfg(feature = "redis-tls")]
+    "rediss://",
+    #[cfg(feature = "redis")]
+    "redis+unix://",
+    #[cfg(feature = "redis")]
+    "redis+cluster://",
+    #[cfg(feature = "redis")]
+    "redis+sentinel://",
+];
+
 /// Why there is no store. Never holds the URL, which may hold a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -10,9 +26,7 @@ pub enum ConnectError {
     #[error("backend URL: {0}")]
     Url(String),
     /// No store is known under this scheme.
-    #[error(
-        "backend URL: {scheme}:// names no store; use memory://, redis://, rediss://, redis+unix://, redis+cluster:// or redis+sentinel://"
-    )]
+    #[error("backend URL: {scheme}:// names no store; this build knows {}", SCHEMES.join(", "))]
     Unknown {
         /// The scheme.
         scheme: String,
@@ -41,6 +55,28 @@ impl ConnectError {
         Self::Disabled {
             scheme: scheme.into(),
             feature,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_scheme_is_told_those_of_this_build() {
+        let message = ConnectError::Unknown {
+            scheme: "etcd".into(),
+        }
+        .to_string();
+        assert!(message.contains("etcd:// names no store"), "{message}");
+        for (scheme, known) in [
+            ("memory://", cfg!(feature = "memory")),
+            ("redis://", cfg!(feature = "redis")),
+            ("rediss://", cfg!(feature = "redis-tls")),
+            ("redis+sentinel://", cfg!(feature = "redis")),
+        ] {
+            assert_eq!(message.contains(scheme), known, "{scheme}: {message}");
         }
     }
 }

@@ -21,12 +21,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// `None` if there is nothing to remember.
+    /// `None` if there is nothing to remember. It holds for `longest` microseconds at most.
     pub(super) fn new(
         hash: u128,
         subject: Subject<'_>,
         cost: u64,
         now: Moment,
+        longest: u64,
         decision: &Decision,
     ) -> Option<Self> {
         let wait = match decision.retry_after() {
@@ -37,12 +38,13 @@ impl Entry {
         let wait = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
         // The process's own time is cut to a whole microsecond, which must not shorten a wait.
         let cut = u64::from(!now.virtual_time);
-        Some(Self {
+        let held = wait.saturating_add(cut).min(longest);
+        (held > 0).then(|| Self {
             hash,
             cost,
             virtual_time: now.virtual_time,
             from: now.micros,
-            until: now.micros.saturating_add(wait).saturating_add(cut),
+            until: now.micros.saturating_add(held),
             policy: subject.policy.clone(),
             decision: decision.clone(),
         })

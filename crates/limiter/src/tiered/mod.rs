@@ -4,6 +4,7 @@ mod answer;
 mod table;
 
 use std::fmt;
+use std::time::Duration;
 
 use tollgate_core::{BackendError, Cost, CounterBackend, Decision, Origin, Refund, Subject};
 
@@ -21,9 +22,12 @@ use table::{Moment, Table};
 ///   than the true one, and `remaining` does not grow before the refusal ends.
 /// - An admitted charge, a refund or a reset through this wrapper drops what is remembered of the
 ///   key, and other quotas under the name of the policy do not know it. One of *another* process is
-///   noticed only at that moment; [`forget`](Self::forget) is for those who hear of it by other
-///   means.
+///   noticed only at that moment, or after [`for_at_most`](Self::for_at_most);
+///   [`forget`](Self::forget) is for those who hear of it by other means.
 /// - A peek is answered by what is remembered too.
+/// - It stays true while the store is down, and also answers when others are admitted by
+///   [`FailurePolicy::Open`](crate::FailurePolicy): the store decided it, for a moment that has not
+///   come yet. A store that lost its counters meanwhile would decide otherwise.
 /// - Only what the store itself decided is remembered, never the answer of a fallback.
 /// - Bounded: of too many, those that end soonest are dropped, and asked for inside again. Identities
 ///   are kept as seeded 128-bit hashes only.
@@ -62,6 +66,28 @@ impl<B> Tiered<B> {
             inner,
             table: Table::new(max),
         }
+    }
+
+    /// Remembers no refusal for longer than this, so that a reset, a refund or a lost counter is
+    /// noticed by then, whoever made it. A client that keeps asking then costs the store one call
+    /// each time. Default: until something fits again. Nothing is remembered if it is zero.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Tiered;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = tollgate::connect("memory://").await?;
+    /// let backend = Tiered::new(store, 1_000).for_at_most(Duration::from_secs(1));
+    /// assert!(backend.to_string().ends_with(", 1000, 1s)"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn for_at_most(mut self, limit: Duration) -> Self {
+        self.table.set_longest(limit);
+        self
     }
 
     /// Drops everything that is remembered. Counters are not touched.
@@ -260,13 +286,18 @@ impl<B: fmt::Debug> fmt::Debug for Tiered<B> {
             .field("inner", &self.inner)
             .field("remembered", &self.remembered())
             .field("max", &self.table.max())
+            .field("longest", &self.table.longest())
             .finish()
     }
 }
 
 impl<B: fmt::Display> fmt::Display for Tiered<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tiered({}, {})", self.inner, self.table.max())
+        write!(f, "Tiered({}, {}", self.inner, self.table.max())?;
+        match self.table.longest() {
+            Some(limit) => write!(f, ", {limit:?})"),
+            None => f.write_str(")"),
+        }
     }
 }
 

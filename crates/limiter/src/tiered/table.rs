@@ -3,6 +3,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
@@ -46,6 +47,8 @@ pub(super) struct Moment {
 pub(super) struct Table {
     sets: Box<[Mutex<Set>]>,
     max: usize,
+    /// How long a refusal is remembered at most, in microseconds.
+    longest: u64,
     ways: usize,
     /// Entries in all sets: what a call looks at first, and mostly last.
     len: AtomicUsize,
@@ -71,6 +74,7 @@ impl Table {
         Self {
             sets: (0..sets).map(|_| Mutex::default()).collect(),
             max,
+            longest: u64::MAX,
             ways: WAYS.min(max),
             len: AtomicUsize::new(0),
             version: AtomicU64::new(0),
@@ -86,6 +90,15 @@ impl Table {
 
     pub(super) const fn max(&self) -> usize {
         self.max
+    }
+
+    pub(super) fn set_longest(&mut self, limit: Duration) {
+        self.longest = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+    }
+
+    /// `None` where only the wait itself bounds it.
+    pub(super) fn longest(&self) -> Option<Duration> {
+        (self.longest < u64::MAX).then(|| Duration::from_micros(self.longest))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -149,7 +162,7 @@ impl Table {
         let hash = self.hash(subject);
         let Some(set) = self.set(hash) else { return };
         let now = self.now(subject);
-        let Some(entry) = Entry::new(hash, subject, cost, now, decision) else {
+        let Some(entry) = Entry::new(hash, subject, cost, now, self.longest, decision) else {
             return;
         };
         let mut set = set.lock();
