@@ -19,3 +19,13 @@ pub struct Algorithms;
 #[cfg(doctest)]
 #[doc = include_str!("../../crates/limiter/README.md")]
 pub struct LibraryReadme;
+
+/// See [`Readme`].
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/library.md")]
+pub struct Library;
+
+/// See [`Readme`].
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/backends.md")]
+pub struct Backends;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::ArgMatches;
 use serde::Serialize;
 use tollgate::{
     BackendError, Cost, CounterBackend, Decision, ErrorKind, Key, Policy, Quota, QuotaAnswer,
@@ -9,27 +10,64 @@ use tollgate::{
 };
 
 use crate::cli::CheckArgs;
+use crate::config::{ConfigError, Given, Source, values};
 use crate::output::Lines;
 use crate::{NEGATIVE, Outcome, SUCCESS, store};
 
+/// How long all of it may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is asked, of which store.
+struct Question<'a> {
+    args: &'a CheckArgs,
+    backend: (String, Source),
+    prefix: String,
+    policy: Policy,
+    cost: Cost,
+}
+
 /// Runs the command.
-pub(crate) fn run(args: &CheckArgs) -> Outcome {
-    let policy = Policy::new(
-        &args.policy,
-        Quota::parse_list(&args.quota).map_err(Named::quota)?,
-    )?;
-    let cost = Cost::new(args.cost)?;
+pub(crate) fn run(args: &CheckArgs, matches: &ArgMatches) -> Outcome {
+    let given = Given::new(matches, "check", None);
+    let read_cost = |text: &str| {
+        let cost = values::count(text)?;
+        Cost::new(cost).map_err(|error| error.to_string())
+    };
+    let quotas = given
+        .read("quota", args.quota.as_deref(), None, values::quotas)?
+        .ok_or(ConfigError::Missing {
+            field: "quota",
+            fix: "such as '5/15m sliding_window'",
+        })?;
+    let question = Question {
+        args,
+        backend: store::given(&given, args.backend.as_deref())?,
+        prefix: store::prefix(&given, args.prefix.as_deref())?,
+        policy: Policy::new(&args.policy, quotas).map_err(|error| format!("--policy: {error}"))?,
+        cost: given
+            .read("cost", args.cost.as_deref(), None, read_cost)?
+            .unwrap_or_default(),
+    };
+    let timeout = given
+        .find("timeout", args.timeout.as_deref(), None, values::duration)?
+        .unwrap_or_else(|| (TIMEOUT, Source::Flag("--timeout".into())));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let decision = runtime.block_on(async {
-        tokio::time::timeout(args.timeout, decide(args, &policy, cost))
-            .await
-            .unwrap_or_else(|_| {
-                let place = store::place(&args.backend);
-                let context = format!("no answer from {place} within {:?}", args.timeout);
-                Err(BackendError::new(ErrorKind::Timeout, context).into())
-            })
+        let failed = |error: &(dyn std::error::Error + 'static)| {
+            let (url, given_by) = &question.backend;
+            store::failed(Some(given_by), url, error)
+        };
+        match tokio::time::timeout(timeout.0, decide(&question)).await {
+            Ok(Ok(decision)) => Ok(decision),
+            Ok(Err(error)) => Err(failed(&*error)),
+            Err(_) => {
+                let (limit, by) = timeout;
+                let context = format!("no answer within {limit:?} ({by})");
+                Err(failed(&BackendError::new(ErrorKind::Timeout, context)))
+            }
+        }
     });
     // Whatever still tries to connect is left behind.
     runtime.shutdown_background();
@@ -41,7 +79,7 @@ pub(crate) fn run(args: &CheckArgs) -> Outcome {
             SUCCESS
         }
         Some(decision) => {
-            match (policy.quotas(), decision.quotas()) {
+            match (question.policy.quotas(), decision.quotas()) {
                 ([quota], [answer]) => lines.json(&One {
                     quota: QuotaView::new(quota, answer),
                     origin: decision.origin().as_str(),
@@ -71,21 +109,24 @@ pub(crate) fn run(args: &CheckArgs) -> Outcome {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The decision; `None` for a reset.
-async fn decide(
-    args: &CheckArgs,
-    policy: &Policy,
-    cost: Cost,
-) -> Result<Option<Decision>, Failure> {
-    let backend = store::connect(&args.backend, &args.prefix, true).await?;
+async fn decide(question: &Question<'_>) -> Result<Option<Decision>, Failure> {
+    let Question {
+        args,
+        backend: (url, _),
+        prefix,
+        policy,
+        cost,
+    } = question;
+    let backend = store::connect(url, prefix, true).await?;
     let key = Key::from(&args.key);
     let subject = Subject::new(policy, &key);
     Ok(if args.reset {
         backend.reset(subject).await?;
         None
     } else if args.peek {
-        Some(backend.peek(subject, cost).await?)
+        Some(backend.peek(subject, *cost).await?)
     } else {
-        Some(backend.acquire(subject, cost).await?)
+        Some(backend.acquire(subject, *cost).await?)
     })
 }
 
@@ -130,19 +171,4 @@ struct Several {
 
 fn micros(wait: Duration) -> u64 {
     u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// An error with the flag it came by.
-#[derive(Debug, thiserror::Error)]
-#[error("--quota: {0}")]
-struct Named(String);
-
-impl Named {
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "the shape that map_err wants"
-    )]
-    fn quota(error: tollgate::QuotaError) -> Self {
-        Self(error.to_string())
-    }
 }

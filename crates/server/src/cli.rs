@@ -1,6 +1,5 @@
 //! What people type. The help text of the program is here.
 
-use std::convert::Infallible;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -28,8 +27,14 @@ Exit codes:
   2  wrong arguments or settings, unreadable input, or a store that failed
 
 Backends:
-  memory://                            this process only
+  memory://[?max_keys=N]               this process only
   redis://[[user]:password@]host[:port][/database]   Redis 6.2 or later, or Valkey
+  redis+unix://[[user]:password@]/path[?db=N]        a socket
+  redis+cluster://host[:port],..       a cluster, found from any of its nodes
+  redis+sentinel://host[:port],../master[/database]  whoever is the master
+  rediss://, rediss+cluster://, ..     encrypted; a build with --features redis-tls
+  Redis settings, after ?: protocol=2|3, db=N; ca=, cert=, key= (files), insecure=true;
+  for sentinels sentinel_user=, sentinel_password=. valkey:// and the like mean the same.
   `tollgate serve --help` has examples of all settings.";
 
 /// How messages are logged.
@@ -88,6 +93,7 @@ pub enum Command {
 ///
 /// Each setting is taken from its flag, else from its environment variable, else from the file
 /// given by --config (field names are those of the flags, with underscores), else the default.
+/// UPSTREAM_BASE_URL is read too, after TOLLGATE_UPSTREAM.
 #[derive(Debug, Args)]
 #[command(after_long_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
@@ -109,15 +115,34 @@ pub struct ServeArgs {
     #[arg(long, value_name = "URL", env = "TOLLGATE_UPSTREAM")]
     pub upstream: Option<String>,
     /// How much each client may do, such as 100/60s; several are joined by commas [default: 100/60s]
-    #[arg(long, value_name = "QUOTA", env = "TOLLGATE_QUOTA")]
+    #[arg(
+        long,
+        value_name = "QUOTA",
+        env = "TOLLGATE_QUOTA",
+        allow_hyphen_values = true
+    )]
     pub quota: Option<String>,
     /// How long the backend may take to decide [default: 50ms]
-    #[arg(long, value_name = "DURATION", env = "TOLLGATE_TIMEOUT")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "TOLLGATE_TIMEOUT",
+        allow_hyphen_values = true
+    )]
     pub timeout: Option<String>,
     /// What happens to requests while the backend fails: open admits them, closed refuses them
     /// (503), local counts in this process [default: open]
     #[arg(long, value_name = "POLICY", env = "TOLLGATE_ON_FAILURE")]
     pub on_failure: Option<String>,
+    /// How long a refused client is refused by this process alone, without asking the backend: the
+    /// time within which `check --reset` helps it. 0 asks each time [default: 1s]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "TOLLGATE_REMEMBER_REFUSALS",
+        allow_hyphen_values = true
+    )]
+    pub remember_refusals: Option<String>,
     /// What the keys in the backend begin with [default: tollgate]
     #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX")]
     pub prefix: Option<String>,
@@ -133,7 +158,12 @@ pub struct ServeArgs {
     pub require_backend_at_start: Option<String>,
     /// The most clients that the memory backend tells apart; those beyond share one counter
     /// [default: 1000000]
-    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_KEYS")]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_MAX_KEYS",
+        allow_hyphen_values = true
+    )]
     pub max_keys: Option<String>,
     /// Rate limit headers on answers: ietf, triple and x-ratelimit joined by commas, or none
     /// [default: ietf,x-ratelimit]
@@ -144,31 +174,71 @@ pub struct ServeArgs {
     #[arg(long, value_name = "STYLE", env = "TOLLGATE_BODY")]
     pub body: Option<String>,
     /// How many leading bits of an IPv4 address are one client [default: 32]
-    #[arg(long, value_name = "BITS", env = "TOLLGATE_IPV4_PREFIX")]
+    #[arg(
+        long,
+        value_name = "BITS",
+        env = "TOLLGATE_IPV4_PREFIX",
+        allow_hyphen_values = true
+    )]
     pub ipv4_prefix: Option<String>,
     /// How many leading bits of an IPv6 address are one client [default: 64]
-    #[arg(long, value_name = "BITS", env = "TOLLGATE_IPV6_PREFIX")]
+    #[arg(
+        long,
+        value_name = "BITS",
+        env = "TOLLGATE_IPV6_PREFIX",
+        allow_hyphen_values = true
+    )]
     pub ipv6_prefix: Option<String>,
     /// How long the upstream may take to begin its answer once it has the request [default: 30s]
-    #[arg(long, value_name = "DURATION", env = "TOLLGATE_UPSTREAM_TIMEOUT")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "TOLLGATE_UPSTREAM_TIMEOUT",
+        allow_hyphen_values = true
+    )]
     pub upstream_timeout: Option<String>,
     /// The largest request body in bytes, or with a unit of KiB, MiB or GiB; more is 413
     /// [default: no bound; bodies are streamed, never held in memory]
-    #[arg(long, value_name = "SIZE", env = "TOLLGATE_MAX_BODY")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "TOLLGATE_MAX_BODY",
+        allow_hyphen_values = true
+    )]
     pub max_body: Option<String>,
     /// How long a client may take to send the head of a request, may be idle between requests, and
     /// may take no part of an answer [default: 30s]
-    #[arg(long, value_name = "DURATION", env = "TOLLGATE_HEADER_TIMEOUT")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "TOLLGATE_HEADER_TIMEOUT",
+        allow_hyphen_values = true
+    )]
     pub header_timeout: Option<String>,
     /// The most connections at once; more wait to be accepted [default: 10000]
-    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_CONNECTIONS")]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_MAX_CONNECTIONS",
+        allow_hyphen_values = true
+    )]
     pub max_connections: Option<String>,
     /// After SIGTERM, how long to keep serving while /ready says 503, so that balancers notice
     /// [default: 1s]
-    #[arg(long, value_name = "DURATION", env = "TOLLGATE_DRAIN_DELAY")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "TOLLGATE_DRAIN_DELAY",
+        allow_hyphen_values = true
+    )]
     pub drain_delay: Option<String>,
     /// When stopping, how long requests in flight may take to finish [default: 30s]
-    #[arg(long, value_name = "DURATION", env = "TOLLGATE_SHUTDOWN_TIMEOUT")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "TOLLGATE_SHUTDOWN_TIMEOUT",
+        allow_hyphen_values = true
+    )]
     pub shutdown_timeout: Option<String>,
 }
 
@@ -203,49 +273,62 @@ Exit codes:
 
 /// Makes one decision and prints it as JSON.
 ///
-/// The backend is asked directly: its failure is an error, never an admission.
+/// The backend is asked directly: its failure is an error, never an admission. With memory:// it
+/// always starts fresh, since that counts in this process, which ends.
+///
+/// A cost above the capacity is a refusal whose retry_after_us is null: no wait helps.
 #[derive(Debug, Args)]
-#[command(after_long_help = CHECK_EXAMPLES)]
+#[command(
+    after_long_help = CHECK_EXAMPLES,
+    override_usage = "tollgate check --backend <URL> --quota <QUOTA> --key <KEY> [OPTIONS]"
+)]
 pub struct CheckArgs {
-    /// Where counters live; may hold a password, so better set by the environment
+    /// Where counters live; may hold a password, so better set by the environment. memory:// always
+    /// starts fresh
     #[arg(
         long,
         value_name = "URL",
         env = "TOLLGATE_BACKEND",
         hide_env_values = true
     )]
-    pub backend: String,
+    pub backend: Option<String>,
     /// The quota, such as '5/15m sliding_window' or '100/60s burst=20', or several joined by commas
-    #[arg(long, value_name = "QUOTA")]
-    pub quota: String,
-    /// Whom to count for: any text. The gateway's clients are addresses such as 203.0.113.9 and
-    /// networks such as 2001:db8:1:2::/64
-    #[arg(long)]
-    pub key: String,
-    /// How much to charge
-    // A negative number is taken for a wrong cost and not for an unknown option.
     #[arg(
         long,
-        value_name = "N",
-        default_value_t = 1,
-        allow_negative_numbers = true
+        value_name = "QUOTA",
+        env = "TOLLGATE_QUOTA",
+        allow_hyphen_values = true
     )]
-    pub cost: u64,
+    pub quota: Option<String>,
+    /// Whom to count for: any text. The gateway's clients are addresses such as 203.0.113.9 and
+    /// networks such as 2001:db8:1:2::/64
+    #[arg(long, allow_hyphen_values = true)]
+    pub key: String,
+    /// How much to charge [default: 1]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub cost: Option<String>,
     /// Only ask; charge nothing
-    #[arg(long, conflicts_with = "reset")]
-    pub peek: bool,
-    /// Forget what was counted for this key
     #[arg(long)]
+    pub peek: bool,
+    /// Forget what was counted for this key. A gateway admits the client again as soon as it
+    /// forgets its refusal, which takes as long as its --remember-refusals (1s by default)
+    #[arg(long, conflicts_with_all = ["peek", "cost"])]
     pub reset: bool,
     /// The name under which it counts; the gateway's is default
     #[arg(long, value_name = "NAME", default_value = "check")]
     pub policy: String,
     /// What the keys in the backend begin with
-    #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX", default_value = tollgate_core::DEFAULT_PREFIX, value_parser = prefix)]
-    pub prefix: String,
-    /// How long all of it may take, connecting included
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = crate::duration::parse_positive)]
-    pub timeout: std::time::Duration,
+    /// [default: tollgate]
+    #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX")]
+    pub prefix: Option<String>,
+    /// How long all of it may take, connecting included [default: 2s]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "TOLLGATE_TIMEOUT",
+        allow_hyphen_values = true
+    )]
+    pub timeout: Option<String>,
 }
 
 const CHECK_EXAMPLES: &str = "\
@@ -253,6 +336,10 @@ Examples:
   tollgate check --backend redis://127.0.0.1 --quota '5/15m sliding_window' --key alice
   tollgate check --backend redis://127.0.0.1 --quota '100/60s' --key 203.0.113.9 \\
     --policy default --peek
+
+Environment:
+  TOLLGATE_BACKEND, TOLLGATE_QUOTA, TOLLGATE_PREFIX and TOLLGATE_TIMEOUT stand for the flags of
+  these names; a flag goes first.
 
 Output, one line:
   {\"allowed\":true,\"granted\":1,\"remaining\":4,\"limit\":5,\"retry_after_us\":null,
@@ -266,11 +353,14 @@ Exit codes:
 
 /// Runs traces in virtual time and prints the answers.
 ///
-/// A trace is a line of JSON: a quota, and steps with the time of each. Every trace counts under a
+/// A trace is one line of JSON: a quota, and steps with the time of each. Every trace counts under a
 /// name of its own, so that it starts from nothing. For each trace a line {\"name\",\"answers\"} is
 /// printed, or {\"name\",\"skipped\"} with the reason why it cannot be run.
 #[derive(Debug, Args)]
-#[command(after_long_help = REPLAY_EXAMPLES)]
+#[command(
+    after_long_help = REPLAY_EXAMPLES,
+    override_usage = "tollgate replay --backend <URL> [OPTIONS] <FILE>..."
+)]
 pub struct ReplayArgs {
     /// Where counters live; may hold a password, so better set by the environment
     #[arg(
@@ -279,16 +369,17 @@ pub struct ReplayArgs {
         env = "TOLLGATE_BACKEND",
         hide_env_values = true
     )]
-    pub backend: String,
+    pub backend: Option<String>,
     /// Compare the answers with those that the traces expect, and print the differences only
     #[arg(long)]
     pub check: bool,
     /// What the keys in the backend begin with
-    #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX", default_value = tollgate_core::DEFAULT_PREFIX, value_parser = prefix)]
-    pub prefix: String,
-    /// How long each call of the backend may take
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = crate::duration::parse_positive)]
-    pub timeout: std::time::Duration,
+    /// [default: tollgate]
+    #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX")]
+    pub prefix: Option<String>,
+    /// How long each call of the backend may take [default: 5s]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub timeout: Option<String>,
     /// Files of traces, one a line; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
@@ -300,21 +391,22 @@ Examples:
   tollgate replay --backend redis://127.0.0.1 --check vectors/*.jsonl
   head -1 traces.jsonl | tollgate replay --backend memory:// -
 
+A trace (here on several lines; a file has it on one):
+  {\"name\": \"one\",
+   \"quota\": {\"algorithm\": \"token_bucket\", \"limit\": 5, \"period_us\": 1000000},
+   \"steps\": [{\"at_us\": 1700000000000000, \"op\": \"acquire\", \"key\": \"a\", \"cost\": 1}]}
+  Each step may have \"expect\": the answer, as it is printed. With --check a step without it is a
+  difference. The page docs/algorithms.md of the project describes every field.
+
+Environment:
+  TOLLGATE_BACKEND and TOLLGATE_PREFIX stand for the flags of these names; a flag goes first.
+
 With --check the last line is \"N traces, M steps, D differences\", of what was run.
 
 Exit codes:
   0  ran; with --check: no difference
   1  --check: there is a difference
   2  a file that cannot be read, a quota that cannot be built, or the backend failed";
-
-/// An empty variable is none, as it is for `serve`: they must look at the same keys.
-#[expect(clippy::unnecessary_wraps, reason = "the shape that clap wants")]
-fn prefix(text: &str) -> Result<String, Infallible> {
-    Ok(match text {
-        "" => tollgate_core::DEFAULT_PREFIX.into(),
-        text => text.into(),
-    })
-}
 
 #[cfg(test)]
 mod tests {
@@ -324,19 +416,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn an_empty_prefix_is_the_one_of_serve() {
-        let line = "tollgate check --backend memory:// --quota 1/s --key a --prefix";
-        let prefix = |given| {
-            let words = line.split(' ').chain([given]);
-            match Cli::try_parse_from(words).unwrap().command {
-                Command::Check(args) => args.prefix,
-                _ => String::new(),
-            }
-        };
-        assert_eq!(prefix(""), tollgate_core::DEFAULT_PREFIX);
-        assert_eq!(prefix("p"), "p");
     }
 }

@@ -1,20 +1,24 @@
-//! What `tollgate serve` is told: by a flag, else by `TOLLGATE_*`, else by the file, else the
-//! default. An empty value in the environment is none.
+//! What `tollgate serve` is told: by a flag, else by `TOLLGATE_*`, else by the name that other
+//! gateways use, else by the file, else the default. An empty value in the environment is none.
 
 mod error;
 mod file;
-mod values;
+mod given;
+mod url;
+pub(crate) mod values;
+pub(crate) mod variables;
 
 use std::fmt;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use clap::parser::ValueSource;
 use tollgate::{FailurePolicy, Quota};
 use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle};
 
 pub use error::{ConfigError, Source};
 pub use file::{File, Text};
+pub(crate) use given::{Given, variable};
+pub(crate) use url::shown;
 pub use values::Upstream;
 
 use crate::cli::ServeArgs;
@@ -26,6 +30,8 @@ pub struct Settings {
     pub listen: String,
     /// Where counters live. May hold a password.
     pub backend: String,
+    /// By what the backend was given; `None` for the default.
+    pub backend_given_by: Option<Source>,
     /// Where admitted requests go.
     pub upstream: Option<Upstream>,
     /// How much each client may do.
@@ -34,6 +40,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// What happens to requests while the backend fails.
     pub on_failure: FailurePolicy,
+    /// How long a refusal is remembered at most.
+    pub remember_refusals: Duration,
     /// What the keys in the backend begin with.
     pub prefix: String,
     /// Whether to exit when the backend cannot be reached at start.
@@ -71,10 +79,7 @@ impl Settings {
             Some(path) if !path.as_os_str().is_empty() => File::read(path)?,
             _ => File::default(),
         };
-        let given = Given {
-            args,
-            matches: matches.subcommand_matches("serve").unwrap_or(matches),
-        };
+        let given = Given::new(matches, "serve", args.config.as_deref());
         macro_rules! setting {
             ($field:ident, $read:expr) => {
                 given.read(
@@ -87,9 +92,18 @@ impl Settings {
         }
         let ipv4 = setting!(ipv4_prefix, values::ipv4_prefix).unwrap_or(32);
         let ipv6 = setting!(ipv6_prefix, values::ipv6_prefix).unwrap_or(64);
+        let (backend, backend_given_by) = given
+            .find(
+                "backend",
+                args.backend.as_deref(),
+                file.backend.as_ref(),
+                values::text,
+            )?
+            .map_or_else(|| ("memory://".into(), None), |(url, by)| (url, Some(by)));
         Ok(Self {
             listen: setting!(listen, values::listen).unwrap_or_else(|| "127.0.0.1:8000".into()),
-            backend: setting!(backend, values::text).unwrap_or_else(|| "memory://".into()),
+            backend,
+            backend_given_by,
             upstream: setting!(upstream, values::upstream),
             quotas: match setting!(quota, values::quotas) {
                 Some(quotas) => quotas,
@@ -97,6 +111,8 @@ impl Settings {
             },
             timeout: setting!(timeout, values::duration).unwrap_or(Duration::from_millis(50)),
             on_failure: setting!(on_failure, values::on_failure).unwrap_or(FailurePolicy::Open),
+            remember_refusals: setting!(remember_refusals, values::delay)
+                .unwrap_or(Duration::from_secs(1)),
             prefix: setting!(prefix, values::text)
                 .unwrap_or_else(|| tollgate_core::DEFAULT_PREFIX.into()),
             require_backend_at_start: setting!(require_backend_at_start, values::flag)
@@ -130,47 +146,5 @@ impl fmt::Debug for Settings {
             .field("prefix", &self.prefix)
             .field("require_backend_at_start", &self.require_backend_at_start)
             .finish_non_exhaustive()
-    }
-}
-
-/// What was given on the command line and in the environment, and by which.
-struct Given<'a> {
-    args: &'a ServeArgs,
-    matches: &'a ArgMatches,
-}
-
-impl Given<'_> {
-    fn read<T>(
-        &self,
-        field: &'static str,
-        arg: Option<&str>,
-        file: Option<&Text>,
-        read: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, ConfigError> {
-        let by_environment = self.matches.value_source(field) == Some(ValueSource::EnvVariable);
-        let (text, source) = match (arg, file) {
-            (Some(text), _) if !(by_environment && text.is_empty()) => {
-                let source = if by_environment {
-                    Source::Environment(format!("TOLLGATE_{}", field.to_uppercase()))
-                } else {
-                    Source::Flag(format!("--{}", field.replace('_', "-")))
-                };
-                (text, source)
-            }
-            (_, Some(Text(text))) => {
-                let path = self.args.config.clone().unwrap_or_default();
-                (text.as_str(), Source::File(path, field))
-            }
-            _ => return Ok(None),
-        };
-        read(text).map(Some).map_err(|problem| ConfigError::Value {
-            source_of: source,
-            value: match field {
-                // URLs may hold a password, and so may what somebody took for one.
-                "backend" | "upstream" => "the URL".into(),
-                _ => format!("{text:?}"),
-            },
-            problem,
-        })
     }
 }

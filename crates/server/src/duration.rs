@@ -10,9 +10,12 @@ const UNITS: [(&str, u64); 5] = [
     ("h", 3_600_000_000),
 ];
 
-/// Reads a whole number and a unit.
+/// Reads a whole number and a unit, or 0.
 pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {
     const FIX: &str = "write a whole number and a unit of us, ms, s, m or h, such as 50ms";
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let (_, micros) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(FIX)?;
@@ -40,6 +43,7 @@ mod tests {
         assert_eq!(parse("50ms"), Ok(Duration::from_millis(50)));
         assert_eq!(parse("2h"), Ok(Duration::from_secs(7_200)));
         assert_eq!(parse("0s"), Ok(Duration::ZERO));
+        assert_eq!(parse("0"), Ok(Duration::ZERO));
         for wrong in ["", "50", "ms", "5 s", "-5s", "1.5s", "5d", "+5s"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -52,8 +52,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = match &cli.command {
         Command::Serve(args) => serve::run(args, &matches),
-        Command::Check(args) => check::run(args),
-        Command::Replay(args) => replay::run(args),
+        Command::Check(args) => check::run(args, &matches),
+        Command::Replay(args) => replay::run(args, &matches),
     };
     let code = match result {
         Ok(code) => ExitCode::from(code),
@@ -67,17 +67,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 type Outcome = Result<u8, Box<dyn std::error::Error + Send + Sync>>;
 
 fn failure(error: &dyn std::error::Error) -> ExitCode {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Many errors print their cause themselves.
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    output::complain(&format!("tollgate: {text}"));
+    output::complain(&format!("tollgate: {}", output::chain(error)));
     ExitCode::from(FAILURE)
 }

@@ -36,6 +36,22 @@ fn read(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
+/// An error and its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Many errors print their cause themselves.
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
 /// Tells the user on standard error, if anybody reads it.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");

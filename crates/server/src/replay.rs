@@ -2,13 +2,16 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use clap::ArgMatches;
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
-use tollgate::{SharedBackend, Timeout};
+use tollgate::{BackendError, ErrorKind, SharedBackend, Timeout};
 use tollgate_core::trace::{Answer, FormatError, Limits, RunError, Trace};
 
 use crate::cli::ReplayArgs;
+use crate::config::{Given, Source, values};
 use crate::output::Lines;
 use crate::{NEGATIVE, Outcome, SUCCESS, store};
 
@@ -16,8 +19,20 @@ use crate::{NEGATIVE, Outcome, SUCCESS, store};
 /// kept busy by many.
 const AT_ONCE: usize = 64;
 
+/// How long each call of the backend may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Runs the command.
-pub(crate) fn run(args: &ReplayArgs) -> Outcome {
+pub(crate) fn run(args: &ReplayArgs, matches: &ArgMatches) -> Outcome {
+    let given = Given::new(matches, "replay", None);
+    let settings = Settings {
+        backend: store::given(&given, args.backend.as_deref())?,
+        prefix: store::prefix(&given, args.prefix.as_deref())?,
+        timeout: given
+            .read("timeout", args.timeout.as_deref(), None, values::duration)?
+            .unwrap_or(TIMEOUT),
+        check: args.check,
+    };
     let mut traces = Vec::new();
     for file in &args.files {
         traces.extend(read(file)?);
@@ -25,20 +40,35 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let outcome = runtime.block_on(replay(args, traces));
+    let outcome = runtime.block_on(replay(&settings, traces));
     // Whatever still tries to connect is left behind.
     runtime.shutdown_background();
     outcome
 }
 
-async fn replay(args: &ReplayArgs, traces: Vec<Trace>) -> Outcome {
-    let connect = store::connect(&args.backend, &args.prefix, true);
-    let backend = tokio::time::timeout(args.timeout, connect)
-        .await
-        .map_err(|_| format!("the backend did not answer within {:?}", args.timeout))??;
-    let backend = Timeout::new(backend, args.timeout);
+/// What is replayed where.
+struct Settings {
+    backend: (String, Source),
+    prefix: String,
+    timeout: Duration,
+    check: bool,
+}
 
-    let mut report = Report::new(args.check);
+async fn replay(settings: &Settings, traces: Vec<Trace>) -> Outcome {
+    let (url, given_by) = &settings.backend;
+    let connect = store::connect(url, &settings.prefix, true);
+    let backend = match tokio::time::timeout(settings.timeout, connect).await {
+        Ok(Ok(backend)) => backend,
+        Ok(Err(error)) => return Err(store::failed(Some(given_by), url, &error).into()),
+        Err(_) => {
+            let context = format!("no answer within {:?} (--timeout)", settings.timeout);
+            let error = BackendError::new(ErrorKind::Timeout, context);
+            return Err(store::failed(Some(given_by), url, &error).into());
+        }
+    };
+    let backend = Timeout::new(backend, settings.timeout);
+
+    let mut report = Report::new(settings.check);
     let mut runs = stream::iter(traces)
         .map(|trace| run_one(trace, &backend))
         .buffered(AT_ONCE);
@@ -109,6 +139,10 @@ impl Report {
                 step: difference.step,
                 expect: difference.expected.as_ref(),
                 got: difference.got.as_ref(),
+                why: difference
+                    .expected
+                    .is_none()
+                    .then_some("the step has no \"expect\""),
             };
             if !self.lines.json(&line)? {
                 return Ok(false);
@@ -159,6 +193,9 @@ struct Different<'a> {
     step: usize,
     expect: Option<&'a Answer>,
     got: Option<&'a Answer>,
+    /// An expected `null` is that of a reset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'static str>,
 }
 
 fn read(file: &Path) -> Result<Vec<Trace>, InputError> {
@@ -193,12 +230,22 @@ enum InputError {
         file: PathBuf,
         cause: std::io::Error,
     },
-    #[error("{}, line {number}: {cause}", file.display())]
+    #[error("{}, line {number}: {cause}{}", file.display(), hint(cause))]
     Line {
         file: PathBuf,
         number: usize,
         cause: Box<FormatError>,
     },
+}
+
+/// What to do about a trace that is written on several lines, as documentation shows it.
+fn hint(cause: &FormatError) -> &'static str {
+    match cause {
+        FormatError::Json(error) if error.is_eof() => {
+            "; a trace is one line: join its lines, such as by jq -c . FILE"
+        }
+        _ => "",
+    }
 }
 
 /// The store failed.

@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use clap::ArgMatches;
 use tokio::net::TcpListener;
-use tollgate::{Connect, Limiter};
+use tollgate::{Connect, ConnectError, Limiter};
 
 use crate::cli::ServeArgs;
-use crate::config::Settings;
+use crate::config::{Settings, variables};
 use crate::output::Lines;
-use crate::{Outcome, SUCCESS};
+use crate::{Outcome, SUCCESS, store};
 use gateway::Gateway;
 use signals::Signals;
 
@@ -31,6 +31,19 @@ const POLICY: &str = "default";
 /// Runs the command until a signal ends it.
 pub(crate) fn run(args: &ServeArgs, matches: &ArgMatches) -> Outcome {
     let settings = Settings::resolve(args, matches)?;
+    for variables::Unknown { name, nearest } in variables::unknown() {
+        match nearest {
+            Some(nearest) => tracing::warn!(
+                variable = name,
+                nearest,
+                "this variable is no setting and is not read; another one may have been meant"
+            ),
+            None => tracing::warn!(
+                variable = name,
+                "this variable is no setting and is not read"
+            ),
+        }
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -46,12 +59,13 @@ async fn serve(settings: Settings) -> Outcome {
             .prefix(&*settings.prefix)
             .max_keys(settings.max_keys)
             .require(settings.require_backend_at_start)
-            .connect() => backend?,
+            .connect() => backend.map_err(|error| cannot_start(&settings, &error))?,
         _ = signals.next() => return Ok(SUCCESS),
     };
     let limiter = Limiter::builder(backend)
         .timeout(settings.timeout)
         .on_failure(settings.on_failure)
+        .remember_refusals_for(settings.remember_refusals)
         .build();
     let limit = limiter.policy(POLICY, settings.quotas.iter().copied())?;
 
@@ -63,6 +77,19 @@ async fn serve(settings: Settings) -> Outcome {
     connections::serve(listener, gateway, &settings, &mut signals).await;
     tracing::info!("stopped");
     Ok(SUCCESS)
+}
+
+/// Why there is no backend, and how to start without it where that would help.
+fn cannot_start(settings: &Settings, error: &ConnectError) -> String {
+    let by = settings.backend_given_by.as_ref();
+    let message = store::failed(by, &settings.backend, error);
+    match error {
+        ConnectError::Backend(error) if error.is_transient() => format!(
+            "{message}; to start anyway and use it once it is there, give \
+             --require-backend-at-start false"
+        ),
+        _ => message,
+    }
 }
 
 /// Says where it listens: one line on standard output, for people and scripts.

@@ -1,6 +1,11 @@
 //! Reaching the store that a URL names.
 
+use std::error::Error;
+
 use tollgate::{Connect, ConnectError, SharedBackend};
+
+use crate::config::{ConfigError, Given, Source, shown, values};
+use crate::output::chain;
 
 /// What the store of a URL is called in probes: its scheme, whatever way leads there.
 pub(crate) fn name(url: &str) -> &str {
@@ -10,13 +15,6 @@ pub(crate) fn name(url: &str) -> &str {
         "valkeys" => "valkey",
         _ => scheme.split_once('+').map_or(scheme, |(family, _)| family),
     }
-}
-
-/// Where the store of a URL is, without a login and without options, which may hold a password.
-pub(crate) fn place(url: &str) -> &str {
-    let url = url.split_once('?').map_or(url, |(url, _)| url);
-    let place = url.split_once("://").map_or(url, |(_, place)| place);
-    place.rsplit_once('@').map_or(place, |(_, place)| place)
 }
 
 /// The store, which must answer now if `require` says so.
@@ -32,24 +30,53 @@ pub(crate) async fn connect(
         .await
 }
 
+/// The URL of a command that has no default for it.
+pub(crate) fn given(given: &Given<'_>, arg: Option<&str>) -> Result<(String, Source), ConfigError> {
+    given
+        .find("backend", arg, None, values::text)?
+        .ok_or(ConfigError::Missing {
+            field: "backend",
+            fix: "such as redis://127.0.0.1:6379",
+        })
+}
+
+/// What the keys begin with.
+pub(crate) fn prefix(given: &Given<'_>, arg: Option<&str>) -> Result<String, ConfigError> {
+    let prefix = given.read("prefix", arg, None, values::text)?;
+    Ok(prefix.unwrap_or_else(|| tollgate_core::DEFAULT_PREFIX.into()))
+}
+
+/// Why a store failed, with where its URL was given and the URL without its secrets.
+pub(crate) fn failed(
+    given_by: Option<&Source>,
+    url: &str,
+    error: &(dyn Error + 'static),
+) -> String {
+    let mut message = String::new();
+    if let Some(given_by) = given_by {
+        message = format!("{given_by}: ");
+    }
+    if let Some(url) = shown(url) {
+        message.push_str(&url);
+        message.push_str(": ");
+    }
+    match error.downcast_ref() {
+        Some(ConnectError::Disabled { scheme, feature }) => message.push_str(&format!(
+            "{scheme}:// is not part of this build of the program; it is with \
+             cargo run --features {feature} -- .."
+        )),
+        _ => {
+            let text = chain(error);
+            let text = text.strip_prefix("backend URL: ").unwrap_or(&text);
+            message.push_str(text.strip_prefix("backend: ").unwrap_or(text));
+        }
+    }
+    message
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{name, place};
-
-    #[test]
-    fn b71_the_place_of_a_store_holds_no_password() {
-        assert_eq!(place("redis://h:1/0"), "h:1/0");
-        assert_eq!(place("redis://svc:s3cr3t@h:1/0?db=3"), "h:1/0");
-        assert_eq!(place("redis://:s3@cr3t@h"), "h");
-        assert_eq!(
-            place("redis+sentinel://a,b/main?sentinel_password=s3cr3t"),
-            "a,b/main"
-        );
-        assert_eq!(
-            place("redis+unix:///run/redis.sock?password=s3cr3t@x"),
-            "/run/redis.sock"
-        );
-    }
+    use super::name;
 
     #[test]
     fn a_store_is_called_by_its_scheme() {

@@ -46,6 +46,17 @@ pub enum ConfigError {
         /// What is wrong.
         message: String,
     },
+    /// Something without a default that was not given.
+    #[error(
+        "--{field}: it is not given; write --{field} or set {}, {fix}",
+        super::variable(field)
+    )]
+    Missing {
+        /// What.
+        field: &'static str,
+        /// An example.
+        fix: &'static str,
+    },
     /// A value that cannot be used.
     #[error("{source_of}: {value}: {problem}")]
     Value {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
 use super::ConfigError;
 
@@ -19,19 +19,23 @@ pub struct File {
     pub backend: Option<Text>,
     /// Where admitted requests go. Default: nowhere; they get the demo document.
     pub upstream: Option<Text>,
-    /// How much each client may do. Default `"100/60s"`.
+    /// How much each client may do, as one text or a list. Default `"100/60s"`.
+    #[serde(default, deserialize_with = "joined")]
     pub quota: Option<Text>,
     /// How long the backend may take to decide. Default `"50ms"`.
     pub timeout: Option<Text>,
     /// `"open"`, `"closed"` or `"local"`. Default `"open"`.
     pub on_failure: Option<Text>,
+    /// How long a refusal is remembered at most. Default `"1s"`.
+    pub remember_refusals: Option<Text>,
     /// What the keys in the backend begin with. Default `"tollgate"`.
     pub prefix: Option<Text>,
     /// Whether to exit when the backend cannot be reached at start. Default `true`.
     pub require_backend_at_start: Option<Text>,
     /// The most clients that the memory backend tells apart. Default `1000000`.
     pub max_keys: Option<Text>,
-    /// Rate limit headers. Default `"ietf,x-ratelimit"`.
+    /// Rate limit headers, as one text or a list. Default `"ietf,x-ratelimit"`.
+    #[serde(default, deserialize_with = "joined")]
     pub headers: Option<Text>,
     /// Bodies of refusals, `"problem"` or `"plain"`. Default `"problem"`.
     pub body: Option<Text>,
@@ -109,4 +113,29 @@ impl<'de> Deserialize<'de> for Text {
         }
         deserializer.deserialize_any(Scalar)
     }
+}
+
+/// One text, or a list of texts as if it were joined by commas.
+fn joined<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text>, D::Error> {
+    struct List;
+    impl<'de> Visitor<'de> for List {
+        type Value = Text;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string, or a list of strings")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+            Ok(Text(text.to_owned()))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Text, A::Error> {
+            let mut texts = Vec::new();
+            while let Some(text) = list.next_element::<String>()? {
+                texts.push(text);
+            }
+            Ok(Text(texts.join(", ")))
+        }
+    }
+    deserializer.deserialize_any(List).map(Some)
 }

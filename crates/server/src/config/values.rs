@@ -13,7 +13,7 @@ use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle};
 use crate::duration;
 
 /// The default quota's limit.
-pub(super) const HUNDRED: NonZeroU32 = NonZeroU32::new(100).unwrap();
+pub(crate) const HUNDRED: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
 /// Where admitted requests go: plain HTTP, an authority, and a path that goes before theirs.
 ///
@@ -97,18 +97,18 @@ impl fmt::Display for Upstream {
     }
 }
 
-pub(super) fn upstream(text: &str) -> Result<Upstream, String> {
+pub(crate) fn upstream(text: &str) -> Result<Upstream, String> {
     text.parse()
 }
 
-pub(super) fn text(text: &str) -> Result<String, String> {
+pub(crate) fn text(text: &str) -> Result<String, String> {
     match text {
         "" => Err("it is empty; leave it out for the default".into()),
         text => Ok(text.into()),
     }
 }
 
-pub(super) fn listen(text: &str) -> Result<String, String> {
+pub(crate) fn listen(text: &str) -> Result<String, String> {
     let port = text
         .rsplit_once(':')
         .map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
@@ -118,7 +118,7 @@ pub(super) fn listen(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn quotas(text: &str) -> Result<Vec<Quota>, String> {
+pub(crate) fn quotas(text: &str) -> Result<Vec<Quota>, String> {
     let quotas = Quota::parse_list(text).map_err(|error| error.to_string())?;
     match quotas.len() {
         0..=MAX_QUOTAS => Ok(quotas),
@@ -128,15 +128,15 @@ pub(super) fn quotas(text: &str) -> Result<Vec<Quota>, String> {
     }
 }
 
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     duration::parse_positive(text).map_err(Into::into)
 }
 
-pub(super) fn delay(text: &str) -> Result<Duration, String> {
+pub(crate) fn delay(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(Into::into)
 }
 
-pub(super) fn on_failure(text: &str) -> Result<FailurePolicy, String> {
+pub(crate) fn on_failure(text: &str) -> Result<FailurePolicy, String> {
     match text {
         "open" => Ok(FailurePolicy::Open),
         "closed" => Ok(FailurePolicy::Closed),
@@ -145,7 +145,7 @@ pub(super) fn on_failure(text: &str) -> Result<FailurePolicy, String> {
     }
 }
 
-pub(super) fn flag(text: &str) -> Result<bool, String> {
+pub(crate) fn flag(text: &str) -> Result<bool, String> {
     match text {
         "true" => Ok(true),
         "false" => Ok(false),
@@ -153,20 +153,19 @@ pub(super) fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-pub(super) fn count<N: FromStr + From<u8> + PartialEq>(text: &str) -> Result<N, String> {
+pub(crate) fn count<N: FromStr + From<u8> + PartialEq>(text: &str) -> Result<N, String> {
     match text.parse::<N>() {
-        Err(_) => Err("write a whole number of 1 or more".into()),
-        Ok(count) if count == N::from(0) => Err("write a whole number of 1 or more".into()),
-        Ok(count) => Ok(count),
+        Ok(count) if count != N::from(0) => Ok(count),
+        _ => Err("write a whole number of 1 or more".into()),
     }
 }
 
-pub(super) fn headers(text: &str) -> Result<HeaderStyle, String> {
+pub(crate) fn headers(text: &str) -> Result<HeaderStyle, String> {
     text.parse()
         .map_err(|error: tollgate_http::HeaderStyleError| error.to_string())
 }
 
-pub(super) fn body(text: &str) -> Result<BodyStyle, String> {
+pub(crate) fn body(text: &str) -> Result<BodyStyle, String> {
     match text {
         "problem" => Ok(BodyStyle::Problem),
         "plain" => Ok(BodyStyle::Plain),
@@ -174,20 +173,20 @@ pub(super) fn body(text: &str) -> Result<BodyStyle, String> {
     }
 }
 
-pub(super) fn ipv4_prefix(text: &str) -> Result<u8, String> {
+pub(crate) fn ipv4_prefix(text: &str) -> Result<u8, String> {
     let bits = text.parse().ok();
     bits.filter(|bits| AddressPrefixes::new(*bits, 64).is_ok())
         .ok_or_else(|| "write a number of bits from 1 to 32".into())
 }
 
-pub(super) fn ipv6_prefix(text: &str) -> Result<u8, String> {
+pub(crate) fn ipv6_prefix(text: &str) -> Result<u8, String> {
     let bits = text.parse().ok();
     bits.filter(|bits| AddressPrefixes::new(32, *bits).is_ok())
         .ok_or_else(|| "write a number of bits from 1 to 128".into())
 }
 
 /// Bytes, or a number of KiB, MiB or GiB.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit: Option<u64> = match unit {

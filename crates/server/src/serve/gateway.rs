@@ -77,7 +77,8 @@ impl Gateway {
             response.headers_mut().insert(CONNECTION, close);
         }
         let status = response.status().as_u16();
-        let millis = start.elapsed().as_millis();
+        // A u128 would be logged as a text.
+        let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (method, path) = (beginning(method.as_str()), beginning(&path));
         if probe {
             tracing::debug!(request_id = %id, method, path, status, millis, "probed");

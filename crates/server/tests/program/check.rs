@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::process::{run, text};
+use crate::process::{program, run, text};
 
 fn check(arguments: &[&str]) -> (i32, Value) {
     let mut all = vec!["check", "--backend", "memory://", "--key", "alice"];
@@ -98,13 +98,108 @@ fn what_cannot_be_asked_is_2() {
         &["--quota", "5/s", "--cost", "-1"],
         &["--quota", "5/s", "--policy", "na\u{ef}ve"],
         &["--quota", "5/s", "--timeout", "0s"],
+        &["--quota", "5/s", "--reset", "--cost", "3"],
+        &["--quota", "5/s", "--peek", "--reset"],
         &[],
     ] {
         assert_eq!(check(arguments).0, 2, "{arguments:?}");
     }
     let (_, message) = check(&["--quota", "4503599627370497/s"]);
     assert!(
-        message.as_str().unwrap().contains("--quota: limit: "),
+        message
+            .as_str()
+            .unwrap()
+            .contains("--quota: \"4503599627370497/s\": limit: "),
         "{message}"
+    );
+}
+
+#[test]
+fn wrong_arguments_are_told_by_their_flag_and_value() {
+    let line = |more: &[&str]| {
+        let mut all = vec!["check", "--backend", "memory://", "--key", "a"];
+        all.extend(more);
+        let output = run(&all);
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+        text(&output.stderr).to_owned()
+    };
+    for (arguments, message) in [
+        (
+            &["--quota", "1/s", "--cost", "-1"][..],
+            "--cost: \"-1\": write a whole number",
+        ),
+        (
+            &["--quota", "1/s", "--cost", "many"],
+            "--cost: \"many\": write a whole number",
+        ),
+        (
+            &["--quota", "1/s", "--timeout", "-1s"],
+            "--timeout: \"-1s\": write a whole number and a unit",
+        ),
+        (
+            &["--quota", "1/s, 10/x"],
+            "--quota: \"1/s, 10/x\": quota 2 of 2: \"x\" is no unit of time",
+        ),
+        (
+            &["--quota", "-1/s"],
+            "--quota: \"-1/s\": \"-1\" is no limit",
+        ),
+        (&["--quota", "1/s", "--policy", ""], "--policy: "),
+        (
+            &[],
+            "--quota: it is not given; write --quota or set TOLLGATE_QUOTA",
+        ),
+    ] {
+        let told = line(arguments);
+        assert!(
+            told.contains(message) && told.lines().count() == 1,
+            "{arguments:?}: {told}"
+        );
+    }
+    let told = run(&["check", "--quota", "1/s", "--key", "a"]);
+    assert_eq!(told.status.code(), Some(2));
+    assert!(
+        text(&told.stderr)
+            .contains("--backend: it is not given; write --backend or set TOLLGATE_BACKEND")
+    );
+}
+
+#[test]
+fn the_environment_stands_for_the_flags() {
+    let check = |environment: &[(&str, &str)], flags: &[&str]| {
+        let mut program = program();
+        program.args(["check", "--key", "-a"]).args(flags);
+        let output = program.envs(environment.iter().copied()).output().unwrap();
+        (
+            output.status.code(),
+            text(&output.stdout).to_owned(),
+            text(&output.stderr).to_owned(),
+        )
+    };
+    let backend = ("TOLLGATE_BACKEND", "memory://");
+    let (code, answer, _) = check(
+        &[backend, ("TOLLGATE_QUOTA", "7/s"), ("TOLLGATE_PREFIX", "")],
+        &[],
+    );
+    assert!(
+        code == Some(0) && answer.contains("\"limit\":7"),
+        "{answer}"
+    );
+    let (_, answer, _) = check(&[backend, ("TOLLGATE_QUOTA", "7/s")], &["--quota", "8/s"]);
+    assert!(answer.contains("\"limit\":8"), "{answer}");
+    // An empty variable is none.
+    let (code, _, told) = check(&[backend, ("TOLLGATE_QUOTA", "")], &[]);
+    assert!(
+        code == Some(2) && told.contains("--quota: it is not given"),
+        "{told}"
+    );
+    let (code, _, told) = check(
+        &[backend, ("TOLLGATE_TIMEOUT", "soon")],
+        &["--quota", "8/s"],
+    );
+    assert_eq!(code, Some(2));
+    assert!(
+        told.contains("environment variable TOLLGATE_TIMEOUT: \"soon\""),
+        "{told}"
     );
 }

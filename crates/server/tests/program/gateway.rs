@@ -336,3 +336,50 @@ fn s17_forwarding_headers_are_hinted_at_once() {
     assert_eq!(log.matches("share one quota").count(), 1, "{log}");
     assert!(!log.contains("1.1.1.1"), "identities are not logged");
 }
+
+/// The documented refusal is the one that is sent: the same fields and members, and the same values
+/// where they do not depend on the moment.
+#[test]
+fn the_sample_refusal_of_the_documentation_is_what_is_sent() {
+    let page = include_str!("../../../../docs/gateway.md");
+    let (_, rest) = page.split_once("```http\n").unwrap();
+    let (sample, _) = rest.split_once("```").unwrap();
+    let (head, body) = sample.split_once("\n\n").unwrap();
+    let gateway = Gateway::start(&["--quota", "5/10s"]);
+    let answer = loop {
+        let answer = get(gateway.address, "/orders");
+        if answer.status != 200 {
+            break answer;
+        }
+    };
+    assert!(head.starts_with("HTTP/1.1 429 "));
+    let mut documented: Vec<&str> = head
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let (name, value) = line.split_once(": ").unwrap();
+            let sent = answer.header(name).unwrap_or_else(|| panic!("no {name}"));
+            if !matches!(
+                name,
+                "x-request-id" | "x-ratelimit-reset" | "ratelimit" | "retry-after"
+            ) {
+                assert_eq!(sent, value, "{name}");
+            }
+            name
+        })
+        .collect();
+    documented.sort_unstable();
+    let mut sent: Vec<&str> = answer
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| !matches!(*name, "date" | "content-length" | "connection"))
+        .collect();
+    sent.sort_unstable();
+    assert_eq!(sent, documented);
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    let members = |of: &serde_json::Value| -> Vec<String> {
+        of.as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(members(&answer.json()), members(&body));
+}

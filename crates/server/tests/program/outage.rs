@@ -107,6 +107,13 @@ fn b68_local_counts_in_this_process() {
             .iter()
             .all(|answer| answer.header("ratelimit").is_none())
     );
+    // The body says no more than the headers.
+    let body = answers[3].json();
+    assert_eq!(body["limit"], 2);
+    assert!(body["retry_after"].is_f64(), "{body}");
+    for member in ["remaining", "reset_at"] {
+        assert!(body.get(member).is_none(), "{body}");
+    }
     probes(
         &gateway,
         "limiting locally: rate limit backend unreachable, limits are per process",
@@ -138,6 +145,105 @@ fn s64_it_refuses_to_start_without_its_backend() {
         );
         assert!(!text(&output.stderr).contains("s3cr3t"), "b71");
     }
+}
+
+#[test]
+fn a_backend_that_fails_is_told_by_where_its_url_came_from() {
+    let backend = format!("redis://svc:s3cr3t@{}/0", nowhere());
+    let shown = backend.replace("svc:s3cr3t@", "***@");
+    let config = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("backend-{}.toml", std::process::id()));
+    std::fs::write(&config, format!("backend = {backend:?}\n")).unwrap();
+    let config = config.to_str().unwrap();
+    let check = ["check", "--quota", "1/s", "--key", "k"];
+    let serve = ["serve", "--listen", "127.0.0.1:0"];
+    for (arguments, flags, variable, source, hint) in [
+        (
+            &serve[..],
+            &["--backend", &*backend][..],
+            None,
+            "--backend".to_owned(),
+            true,
+        ),
+        (
+            &serve,
+            &["--config", config],
+            None,
+            format!("{config}: field backend"),
+            true,
+        ),
+        (
+            &serve,
+            &[],
+            Some(&backend),
+            "environment variable TOLLGATE_BACKEND".into(),
+            true,
+        ),
+        (
+            &check,
+            &["--backend", &backend],
+            None,
+            "--backend".into(),
+            false,
+        ),
+        (
+            &check,
+            &[],
+            Some(&backend),
+            "environment variable TOLLGATE_BACKEND".into(),
+            false,
+        ),
+        (
+            &["replay", "-"],
+            &["--backend", &backend],
+            None,
+            "--backend".into(),
+            false,
+        ),
+    ] {
+        let mut program = crate::process::program();
+        program
+            .args(arguments)
+            .args(flags)
+            .stdin(std::process::Stdio::null());
+        if let Some(url) = variable {
+            program.env("TOLLGATE_BACKEND", url);
+        }
+        let output = program.output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        let begin = format!("tollgate: {source}: {shown}: ");
+        assert!(message.starts_with(&begin), "{begin}: {message}");
+        assert_eq!(
+            message.contains("--require-backend-at-start false"),
+            hint,
+            "{message}"
+        );
+        assert!(
+            !message.contains("s3cr3t") && message.lines().count() == 1,
+            "{message}"
+        );
+    }
+    std::fs::remove_file(config).unwrap();
+    // What no waiting mends has no such hint.
+    let output = run(&["serve", "--backend", "etcd://svc:s3cr3t@h"]);
+    let message = text(&output.stderr);
+    assert!(
+        message.starts_with("tollgate: --backend: etcd://***@h: etcd:// names no store; this build knows memory://, redis://")
+            && !message.contains("--require"),
+        "{message}"
+    );
+}
+
+#[cfg(not(feature = "redis-tls"))]
+#[test]
+fn a_scheme_of_another_build_says_how_to_build_it() {
+    let output = run(&["serve", "--backend", "rediss://h"]);
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("cargo run --features redis-tls"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -15,7 +15,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TOLLGATE_") {
+        let text = name.to_string_lossy();
+        if text.starts_with("TOLLGATE_") || text == "UPSTREAM_BASE_URL" {
             command.env_remove(name);
         }
     }

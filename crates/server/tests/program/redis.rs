@@ -369,3 +369,73 @@ fn traces_run_on_redis_each_from_nothing() {
         assert_eq!(output.status.code(), Some(0));
     }
 }
+
+/// The gateway forgets a refusal within a second, so that a reset beside it helps.
+#[test]
+fn a_reset_in_the_store_unblocks_a_client_of_a_running_gateway() {
+    let redis = Redis::start();
+    let reset = |name: &str| {
+        let url = redis.url();
+        let output = run(&[
+            "check",
+            "--quota",
+            "1/h",
+            "--policy",
+            "default",
+            "--key",
+            "127.0.0.1",
+            "--prefix",
+            name,
+            "--backend",
+            &url,
+            "--reset",
+        ]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    };
+    let gateway = |name: &str, more: &[&str]| {
+        let url = redis.url();
+        let mut all = vec!["--quota", "1/h", "--backend", &url, "--prefix", name];
+        all.extend(more);
+        let gateway = Gateway::start(&all);
+        assert_eq!([200, 429, 429].map(|_| status(&gateway)), [200, 429, 429]);
+        gateway
+    };
+    // A second by default.
+    let by_default = gateway("default", &[]);
+    reset("default");
+    eventually("the client is admitted", || status(&by_default) == 200);
+    // Never remembered: at once.
+    let never = gateway("never", &["--remember-refusals", "0"]);
+    reset("never");
+    assert_eq!(status(&never), 200);
+    // For long: the reset is not noticed.
+    let long = gateway("long", &["--remember-refusals", "1h"]);
+    reset("long");
+    assert_eq!([(); 3].map(|()| status(&long)), [429; 3]);
+}
+
+/// It was decided by the store, for a moment that has not come yet.
+#[test]
+fn a_remembered_refusal_holds_while_the_store_is_down() {
+    let mut redis = Redis::start();
+    let gateway = Gateway::start(&[
+        "--backend",
+        &redis.url(),
+        "--quota",
+        "1/h",
+        "--remember-refusals",
+        "1h",
+    ]);
+    assert_eq!([(); 2].map(|()| status(&gateway)), [200, 429]);
+    redis.server.kill();
+    eventually("/ready is degraded", || {
+        get(gateway.address, "/ready").json()["status"] == "degraded"
+    });
+    assert_eq!(status(&gateway), 429);
+    // Restarted without its counters.
+    redis.restart();
+    eventually("/ready is ok", || {
+        get(gateway.address, "/ready").json()["status"] == "ok"
+    });
+    assert_eq!(status(&gateway), 429);
+}

@@ -136,3 +136,45 @@ fn a_reader_that_leaves_is_no_panic() {
     assert_eq!(output.status.code(), Some(0));
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_step_that_expects_nothing_is_told_as_such() {
+    let check = ["replay", "--check", "--backend", "memory://", "-"];
+    let bare = format!(
+        r#"{{"name":"bare","quota":{{"algorithm":"fixed_window","limit":1,"period_us":1000}},"steps":[{{"at_us":{BASE},"op":"reset","key":"a"}}]}}"#
+    );
+    let output = run_with_input(&check, &bare);
+    assert_eq!(
+        text(&output.stdout),
+        "{\"name\":\"bare\",\"step\":0,\"expect\":null,\"got\":null,\"why\":\"the step has no \\\"expect\\\"\"}\n\
+         1 traces, 1 steps, 1 differences\n"
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let wrong = run_with_input(&check, &trace("wrong", 5));
+    assert!(!text(&wrong.stdout).contains("why"));
+    assert_eq!(run_with_input(&check, "").status.code(), Some(0));
+}
+
+#[test]
+fn a_line_that_is_no_trace_is_told_in_words() {
+    for (input, message) in [
+        ("{\"name\": \"a\",\n \"steps\": []}", "a trace is one line"),
+        (
+            r#"{"name":"a","quota":"10/s","steps":[]}"#,
+            "expected an object with algorithm, limit, period_us and maybe burst",
+        ),
+        ("5", "expected a trace: an object with name"),
+        (
+            r#"{"name":"a","quota":{"algorithm":"fixed_window","limit":1,"period_us":1000},"steps":[7]}"#,
+            "expected a step: an object with at_us",
+        ),
+    ] {
+        let output = run_with_input(&ARGUMENTS, input);
+        assert_eq!(output.status.code(), Some(2));
+        let told = text(&output.stderr);
+        assert!(
+            told.contains("-, line 1: ") && told.contains(message),
+            "{told}"
+        );
+    }
+}

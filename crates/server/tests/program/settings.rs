@@ -69,6 +69,7 @@ fn every_setting_has_its_variable_and_its_field() {
         ("upstream", "https://h"),
         ("quota", "0/s"),
         ("timeout", "50"),
+        ("remember_refusals", "-1s"),
         ("on_failure", "ajar"),
         ("require_backend_at_start", "maybe"),
         ("max_keys", "0"),
@@ -91,7 +92,7 @@ fn every_setting_has_its_variable_and_its_field() {
             .env(&variable, wrong)
             .output()
             .unwrap();
-        let by_flag = run(&["serve", &format!("{flag}={wrong}")]);
+        let by_flag = run(&["serve", &flag, wrong]);
         let by_file = run(&["serve", "--config", file.path()]);
         for (output, named) in [
             (by_environment, &*variable),
@@ -101,9 +102,7 @@ fn every_setting_has_its_variable_and_its_field() {
             let message = text(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{message}");
             assert!(message.contains(named), "{named}: {message}");
-            if field != "upstream" {
-                assert!(message.contains(wrong), "{wrong}: {message}");
-            }
+            assert!(message.contains(wrong), "{wrong}: {message}");
             assert!(
                 message.lines().count() == 1 && message.contains(": "),
                 "{message}"
@@ -209,8 +208,113 @@ fn logs_can_be_json() {
     crate::process::eventually("the request is logged", || {
         gateway.log().contains("/orders")
     });
+    let mut answered = 0;
     for line in gateway.log().lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(line["level"].is_string() && line["message"].is_string());
+        if line["path"] == "/orders" {
+            answered += 1;
+            assert!(line["millis"].is_u64() && line["status"] == 200, "{line}");
+        }
     }
+    assert_eq!(answered, 1);
+}
+
+#[test]
+fn s33_the_upstream_is_known_by_its_bare_name_after_our_own() {
+    let file = File::new("bare", "upstream = \"http://file.example\"");
+    let config = ["--config", file.path()];
+    let bare = ("UPSTREAM_BASE_URL", "http://bare.example");
+    let own = ("TOLLGATE_UPSTREAM", "http://own.example");
+    let upstream = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let gateway = Gateway::start_with(arguments, environment);
+        crate::process::eventually("it says where requests go", || {
+            gateway.log().contains("listening")
+        });
+        let log = gateway.log();
+        let (_, rest) = log.split_once("upstream=http://").expect(&log);
+        rest.split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(upstream(&config, &[]), "file.example");
+    assert_eq!(
+        upstream(&config, &[("UPSTREAM_BASE_URL", "")]),
+        "file.example"
+    );
+    assert_eq!(upstream(&config, &[bare]), "bare.example");
+    assert_eq!(upstream(&config, &[bare, own]), "own.example");
+    let flag = ["--upstream", "http://flag.example"];
+    assert_eq!(upstream(&flag, &[bare, own]), "flag.example");
+    let mut wrong = program();
+    wrong.arg("serve").env("UPSTREAM_BASE_URL", "ftp://x");
+    let output = wrong.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("environment variable UPSTREAM_BASE_URL: ftp://x: it does not begin"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_list_in_the_file_is_joined() {
+    let file = File::new(
+        "list",
+        "quota = [\"3/s\", \"100/h\"]\nheaders = [\"ietf\", \"x-ratelimit\"]\n",
+    );
+    let gateway = Gateway::start(&["--config", file.path()]);
+    let answer = get(gateway.address, "/");
+    let policy = answer.header("ratelimit-policy").unwrap();
+    assert_eq!(policy, r#""default.1s";q=3;w=1, "default.1h";q=100;w=3600"#);
+    for content in ["quota = [1]", "quota = 5", "listen = [\"127.0.0.1:0\"]"] {
+        let file = File::new("no-list", content);
+        let output = run(&["serve", "--config", file.path()]);
+        assert_eq!(output.status.code(), Some(2));
+        let message = text(&output.stderr);
+        assert!(message.contains("line 1: field"), "{message}");
+    }
+}
+
+#[test]
+fn a_variable_that_is_no_setting_is_told_with_the_nearest_that_is() {
+    let gateway = Gateway::start_with(
+        &[],
+        &[
+            ("TOLLGATE_QUOTE", "1/s s3cr3t"),
+            ("TOLLGATE_PORT", "tcp://10.0.0.1:8000"),
+        ],
+    );
+    assert_eq!(limit(&gateway), "100");
+    crate::process::eventually("it warns", || gateway.log().contains("TOLLGATE_QUOTE"));
+    let log = gateway.log();
+    assert!(
+        log.contains("WARN") && log.contains("nearest=\"TOLLGATE_QUOTA\""),
+        "{log}"
+    );
+    assert!(
+        !log.contains("TOLLGATE_PORT") && !log.contains("s3cr3t"),
+        "{log}"
+    );
+}
+
+#[test]
+fn none_of_the_headers_stands_alone() {
+    let output = run(&["serve", "--headers", "none,ietf"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("none stands alone"));
+}
+
+/// The documented file is one that works.
+#[test]
+fn the_sample_file_of_the_documentation_is_read() {
+    let page = include_str!("../../../../docs/gateway.md");
+    let (_, rest) = page.split_once("```toml\n").unwrap();
+    let (sample, _) = rest.split_once("```").unwrap();
+    assert!(sample.lines().filter(|line| line.contains('=')).count() > 5);
+    let file = File::new("sample", sample);
+    let backend = ["--backend", "memory://"];
+    let arguments = [&["--config", file.path()][..], &backend].concat();
+    assert_eq!(
+        get(Gateway::start(&arguments).address, "/ready").status,
+        200
+    );
 }
