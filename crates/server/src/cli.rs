@@ -93,7 +93,6 @@ pub enum Command {
 ///
 /// Each setting is taken from its flag, else from its environment variable, else from the file
 /// given by --config (field names are those of the flags, with underscores), else the default.
-/// UPSTREAM_BASE_URL is read too, after TOLLGATE_UPSTREAM.
 #[derive(Debug, Args)]
 #[command(after_long_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
@@ -111,7 +110,8 @@ pub struct ServeArgs {
         hide_env_values = true
     )]
     pub backend: Option<String>,
-    /// Where admitted requests go, such as http://127.0.0.1:3000 [default: nowhere, demo answers]
+    /// Where admitted requests go, such as http://127.0.0.1:3000. UPSTREAM_BASE_URL is read too,
+    /// after TOLLGATE_UPSTREAM [default: nowhere, demo answers]
     #[arg(long, value_name = "URL", env = "TOLLGATE_UPSTREAM")]
     pub upstream: Option<String>,
     /// How much each client may do, such as 100/60s; several are joined by commas [default: 100/60s]
@@ -273,10 +273,7 @@ Exit codes:
 
 /// Makes one decision and prints it as JSON.
 ///
-/// The backend is asked directly: its failure is an error, never an admission. With memory:// it
-/// always starts fresh, since that counts in this process, which ends.
-///
-/// A cost above the capacity is a refusal whose retry_after_us is null: no wait helps.
+/// The backend is asked directly: its failure is an error, never an admission.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = CHECK_EXAMPLES,
@@ -336,6 +333,10 @@ Examples:
   tollgate check --backend redis://127.0.0.1 --quota '5/15m sliding_window' --key alice
   tollgate check --backend redis://127.0.0.1 --quota '100/60s' --key 203.0.113.9 \\
     --policy default --peek
+
+The backend is asked directly: its failure is an error, never an admission. memory:// counts in
+this process, which ends, so that it always starts fresh. A cost above the capacity is refused with
+a retry_after_us of null: no wait helps.
 
 Environment:
   TOLLGATE_BACKEND, TOLLGATE_QUOTA, TOLLGATE_PREFIX and TOLLGATE_TIMEOUT stand for the flags of

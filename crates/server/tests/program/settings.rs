@@ -148,6 +148,16 @@ fn help_and_version_are_answers_not_errors() {
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains("Exit codes"), "{arguments:?}");
     }
+    let check = run(&["check", "--help"]);
+    for promise in [
+        "always starts fresh",
+        "--remember-refusals",
+        "TOLLGATE_QUOTA, ",
+    ] {
+        assert!(text(&check.stdout).contains(promise), "{promise}");
+    }
+    let serve = run(&["serve", "--help"]);
+    assert!(text(&serve.stdout).contains("UPSTREAM_BASE_URL"));
     assert!(text(&run(&["--version"]).stdout).starts_with("tollgate "));
     assert_eq!(run(&[]).status.code(), Some(2));
     assert_eq!(run(&["serve", "--nonsense"]).status.code(), Some(2));
