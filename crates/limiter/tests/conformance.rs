@@ -23,6 +23,7 @@ async fn memory() -> SharedBackend {
 
 const REMEMBERS: Options = Options {
     remembers_refusals: true,
+    largest_log: None,
 };
 
 conformance!(timeout, Timeout::new(store(), LIMIT));

@@ -12,7 +12,7 @@
 //! conformance!(
 //!     remembering,
 //!     CasBackend::new(MapStore::default()),
-//!     Options { remembers_refusals: true }
+//!     Options { remembers_refusals: true, ..Options::default() }
 //! );
 //! ```
 //!
@@ -43,13 +43,16 @@ use crate::Rng;
 
 pub use leases::{LeaseLab, cases as lease_cases};
 
-/// How a wrapper may differ from a backend: what it declares here is all that it may.
+/// How a backend or a wrapper may differ from what is usual: what it declares here is all that it may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// It refuses by itself what it knows to be refused. `allowed` and `granted` stay the same; the
     /// wait it states may be longer than the true one and never shorter, and such an answer need
     /// not say what each quota has. It cannot follow a clock that moves back.
     pub remembers_refusals: bool,
+    /// The largest limit of a sliding log that it can hold, if that is less than any: a log needs
+    /// room for each admission. It refuses larger ones with an error, so no case uses any.
+    pub largest_log: Option<u64>,
 }
 
 /// The cases, each an `async fn` over a [`Lab`]. [`conformance!`](crate::conformance!) calls all.

@@ -7,6 +7,8 @@
 //! - [`RedisServer`], [`RedisCluster`] and [`Sentinel`] are real servers that a test may kill, freeze
 //!   and restart; [`shared_redis`] is one for all tests that only need keys of their own.
 //!   [`MemcachedServer`] and [`shared_memcached`] are the same for memcached.
+//! - `LocalDynamo` is a DynamoDB in this process, `DynamoServer` one of its own, and `DynamoProxy`
+//!   counts and spoils the calls to either (feature `dynamodb`).
 //! - [`FaultProxy`] stands before a server and cuts, delays, loses or falsifies what passes, command
 //!   by command.
 //! - [`MapStore`] and [`MapLeases`] are stores to test wrappers on, [`Rng`] a generator that can be run again.
@@ -17,6 +19,8 @@
 #![doc = include_str!("../README.md")]
 
 pub mod conformance;
+#[cfg(feature = "dynamodb")]
+mod dynamo_proxy;
 mod map_leases;
 mod map_store;
 mod memcached;
@@ -27,6 +31,8 @@ mod rng;
 pub mod server;
 mod wait;
 
+#[cfg(feature = "dynamodb")]
+pub use dynamo_proxy::{DynamoProxy, Mischief};
 pub use map_leases::MapLeases;
 pub use map_store::MapStore;
 pub use memcached::MemcachedClient;
@@ -39,4 +45,6 @@ pub use server::{
 };
 #[cfg(feature = "containers")]
 pub use server::{MemcachedContainer, RedisContainer};
+#[cfg(feature = "dynamodb")]
+pub use server::{DynamoFlavor, DynamoServer, LocalDynamo};
 pub use wait::{wait_until, within};

@@ -22,6 +22,8 @@ mod container;
 mod memcached;
 #[cfg(feature = "containers")]
 mod memcached_container;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 mod process;
 mod sentinel;
 #[cfg(test)]
@@ -43,6 +45,8 @@ pub use container::RedisContainer;
 pub use memcached::{Entry, MemcachedServer, SharedMemcached, shared_memcached};
 #[cfg(feature = "containers")]
 pub use memcached_container::MemcachedContainer;
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::{DynamoFlavor, DynamoServer, LocalDynamo};
 pub use process::Process;
 pub use sentinel::Sentinel;
 

@@ -323,6 +323,7 @@ fn a_case_that_made_no_call_is_a_failure() {
 fn what_remembering_refusals_excuses_is_a_longer_wait_only() {
     let options = Options {
         remembers_refusals: true,
+        ..Options::default()
     };
     let passes = |fault| {
         catch_unwind(AssertUnwindSafe(|| {
