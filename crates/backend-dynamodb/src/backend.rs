@@ -18,7 +18,7 @@ use crate::Builder;
 use crate::branch::{Commuting, has_log};
 use crate::client::{Client, Written};
 use crate::error::is_conflict;
-use crate::memory::Memory;
+use crate::memory::{Memory, Seen};
 use crate::record::{Held, PK};
 use crate::standing::Standing;
 use crate::update::Update;
@@ -84,7 +84,8 @@ pub struct DynamoBackend {
     pub(crate) prefix: String,
     pub(crate) timeout: Duration,
     pub(crate) clock: Option<Arc<dyn Clock>>,
-    pub(crate) memory: Memory,
+    memory: Memory<Seen>,
+    pub(crate) leases: Memory<crate::lease::Seen>,
     pub(crate) standing: Standing,
     turns: Vec<Mutex<()>>,
 }
@@ -109,6 +110,7 @@ impl DynamoBackend {
             timeout: settings.timeout,
             clock: settings.clock.clone(),
             memory: Memory::new(settings.remember),
+            leases: Memory::new(settings.remember),
             standing,
             turns: (0..TURNS).map(|_| Mutex::default()).collect(),
         }
@@ -173,7 +175,7 @@ impl DynamoBackend {
 
     async fn read(&self, key: &str, hash: u64) -> Result<Held, BackendError> {
         let held = Held::of_item(self.client.get(key).await?);
-        self.memory.put(hash, &held);
+        self.memory.put(hash, Seen::of(&held));
         Ok(held)
     }
 
@@ -192,7 +194,7 @@ impl DynamoBackend {
         // Whether `held` is what the store said in this call.
         let mut sure = false;
         let mut held = match self.memory.get(hash) {
-            Some(held) => held,
+            Some(seen) => seen.held(),
             // A condition that fails on a long log is billed as a write of it; a read is not.
             None if log => {
                 sure = true;
@@ -217,7 +219,7 @@ impl DynamoBackend {
                 turn = Some(self.turns[hash as usize % TURNS].lock().await);
                 // Others of this process may have written meanwhile.
                 if let Some(newer) = self.memory.get(hash) {
-                    held = newer;
+                    held = newer.held();
                     sure = false;
                 }
                 continue;
@@ -245,12 +247,12 @@ impl DynamoBackend {
             match (written, commuting) {
                 (Ok(Written::Yes(item)), Some(commuting)) => {
                     let found = Held::of_item(Some(item));
-                    self.memory.put(hash, &found);
+                    self.memory.put(hash, Seen::of(&found));
                     let mut before = commuting.before(&found.record).ok_or_else(malformed)?;
                     return Ok(change.apply(quotas, &mut before, now).0);
                 }
                 (Ok(Written::Yes(_)), None) => {
-                    self.memory.put(hash, &next);
+                    self.memory.put(hash, Seen::of(&next));
                     return Ok(decisions);
                 }
                 (Ok(Written::No(None)), _) if held.attributes.is_none() => {
@@ -261,7 +263,7 @@ impl DynamoBackend {
                 }
                 (Ok(Written::No(item)), _) => {
                     held = Held::of_item(item);
-                    self.memory.put(hash, &held);
+                    self.memory.put(hash, Seen::of(&held));
                     sure = true;
                 }
                 (Err(error), _) if is_conflict(&error) => {}

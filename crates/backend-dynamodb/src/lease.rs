@@ -2,9 +2,10 @@
 //!
 //! | attribute | type | is |
 //! |---|---|---|
-//! | `pk` | S | `{prefix}:v1:{name}:{digest}:leases` |
+//! | `pk` | S | the key, `{prefix}:lease:v1:{name}:{digest}` |
 //! | `shape` | S | `leases` |
 //! | `h` | M | for each holder, by its digest, when its time is over, in microseconds |
+//! | `fence` | N | the last fencing number |
 //! | `expires_at` | N | when the item may be removed, in seconds: never before the last holder's time |
 //!
 //! Holders that come, renew and go write only their own entry, so they do not make each other try
@@ -16,11 +17,12 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use tollgate_core::{
-    BackendError, ErrorKind, Key, LeaseAnswer, LeaseBackend, LeaseSubject, Timestamp,
+    BackendError, ErrorKind, Key, LeaseAnswer, LeaseBackend, LeaseSubject, Timestamp, lease_key,
 };
 
 use crate::backend::{DynamoBackend, back_off, expires_at};
 use crate::client::Written;
+use crate::memory::Remembered;
 use crate::record::{Attributes, EXPIRES_AT, PK, SHAPE, n_value, number, number_of};
 use crate::update::Update;
 
@@ -31,12 +33,16 @@ const TRIES: u32 = 16;
 
 const WORD: &str = "leases";
 
+const FENCE: &str = "fence";
+
 /// The holders of an item.
 #[derive(Debug, Default)]
 struct Holders {
     until: HashMap<String, Timestamp>,
     /// When the item may be removed.
     expires_at: u64,
+    /// The last number that was given out.
+    fence: u64,
     /// The attributes as they are; `None` if there is no item.
     item: Option<Attributes>,
 }
@@ -54,10 +60,13 @@ impl Holders {
                 holders.until = entries.collect();
             }
         }
-        holders.expires_at = item
-            .as_ref()
-            .and_then(|all| number_of(all, EXPIRES_AT))
-            .unwrap_or(0);
+        let number = |name| {
+            item.as_ref()
+                .and_then(|all| number_of(all, name))
+                .unwrap_or(0)
+        };
+        holders.expires_at = number(EXPIRES_AT);
+        holders.fence = number(FENCE);
         holders.item = item;
         holders
     }
@@ -85,7 +94,30 @@ impl Holders {
         LeaseAnswer {
             ok,
             in_use: self.in_use(now),
+            fence: None,
         }
+    }
+
+    /// The answer to who was let in.
+    fn admitted(&self, now: Timestamp) -> LeaseAnswer {
+        LeaseAnswer {
+            fence: Some(self.fence),
+            ..self.answer(true, now)
+        }
+    }
+}
+
+/// What was last seen of the slots of a key. Without, a process whose clock is behind would always
+/// be wrong about the fence at first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    fence: u64,
+    expires_at: u64,
+}
+
+impl Remembered for Seen {
+    fn weight(&self) -> Option<usize> {
+        Some(1)
     }
 }
 
@@ -101,7 +133,7 @@ struct Slot {
 impl Slot {
     /// A write of this holder's entry, given what the item's expiry is known to be: it only moves
     /// on, for another holder may have longer to go.
-    fn write(&self, known: Option<&Holders>) -> Update {
+    fn write(&self, known: Option<Seen>) -> Update {
         let mut update = Update::default();
         update.when_equal(SHAPE, AttributeValue::S(WORD.into()));
         update.names.insert("#me".into(), self.me.clone());
@@ -118,10 +150,19 @@ impl Slot {
     }
 
     /// Takes a slot if this holder has one or one is free, dead holders counted.
-    fn enter(&self, slots: u32, known: Option<&Holders>) -> Update {
+    fn enter(&self, slots: u32, known: Option<Seen>) -> Update {
         let mut update = self.write(known);
         let (now, slots) = (update.number(self.now.as_micros()), update.number(slots));
         update.when(format!("(h.#me > {now} OR size(h) < {slots})"));
+        // The time, or one more than the last where that is not behind.
+        if known.is_some_and(|known| known.fence >= self.now.as_micros()) {
+            let one = update.number(1);
+            update.when(format!("{FENCE} >= {now}"));
+            update.set(FENCE, format!("{FENCE} + {one}"));
+        } else {
+            update.when(format!("{FENCE} < {now}"));
+            update.set(FENCE, now);
+        }
         update
     }
 
@@ -131,7 +172,7 @@ impl Slot {
         match &known.item {
             None => update.when(format!("attribute_not_exists({PK})")),
             Some(item) => {
-                for attribute in [SHAPE, "h"] {
+                for attribute in [SHAPE, "h", FENCE] {
                     match item.get(attribute) {
                         Some(value) => update.when_equal(attribute, value.clone()),
                         None => update.when(format!("attribute_not_exists({attribute})")),
@@ -149,6 +190,8 @@ impl Slot {
         update.set("h", map);
         let word = update.value(AttributeValue::S(WORD.into()));
         update.set(SHAPE, word);
+        let fence = update.number(self.now.as_micros().max(known.fence.saturating_add(1)));
+        update.set(FENCE, fence);
         update.expire(self.expires_at.max(known.expires_at));
         update
     }
@@ -156,12 +199,7 @@ impl Slot {
 
 impl DynamoBackend {
     fn lease_key(&self, subject: LeaseSubject<'_>) -> Result<String, BackendError> {
-        let key = format!(
-            "{}:v1:{}:{}:leases",
-            self.prefix,
-            subject.name,
-            subject.key.digest()
-        );
+        let key = lease_key(&self.prefix, subject.name, subject.key);
         if key.len() > 2_048 {
             return Err(BackendError::new(
                 ErrorKind::Config,
@@ -189,6 +227,7 @@ impl DynamoBackend {
     }
 
     async fn enter(&self, slot: &Slot, slots: u32) -> Result<LeaseAnswer, BackendError> {
+        let hash = self.leases.hash(&slot.key);
         let mut known: Option<Holders> = None;
         for tries in 0..TRIES {
             back_off(tries).await;
@@ -205,36 +244,26 @@ impl DynamoBackend {
             };
             let update = match &known {
                 Some(holders) if swept => slot.sweep(holders),
-                known => slot.enter(slots, known.as_ref()),
+                _ => slot.enter(slots, self.leases.get(hash)),
             };
             match self.write(slot, update).await? {
-                Written::Yes(item) => {
-                    return Ok(Holders::of_item(Some(item)).answer(true, slot.now));
-                }
-                Written::No(item) => known = Some(Holders::of_item(item)),
+                (holders, true) => return Ok(holders.admitted(slot.now)),
+                (holders, false) => known = Some(holders),
             }
         }
         Err(contended())
     }
 
     async fn again(&self, slot: &Slot) -> Result<LeaseAnswer, BackendError> {
-        let mut known: Option<Holders> = None;
+        let hash = self.leases.hash(&slot.key);
         for tries in 0..TRIES {
             back_off(tries).await;
-            let mut update = slot.write(known.as_ref());
+            let mut update = slot.write(self.leases.get(hash));
             let now = update.number(slot.now.as_micros());
             update.when(format!("h.#me > {now}"));
-            match self.write(slot, update).await? {
-                Written::Yes(item) => {
-                    return Ok(Holders::of_item(Some(item)).answer(true, slot.now));
-                }
-                Written::No(item) => {
-                    let holders = Holders::of_item(item);
-                    if !holders.is_in(&slot.me, slot.now) {
-                        return Ok(holders.answer(false, slot.now));
-                    }
-                    known = Some(holders);
-                }
+            let (holders, done) = self.write(slot, update).await?;
+            if done || !holders.is_in(&slot.me, slot.now) {
+                return Ok(holders.answer(done, slot.now));
             }
         }
         Err(contended())
@@ -246,17 +275,27 @@ impl DynamoBackend {
         let now = update.number(slot.now.as_micros());
         update.when(format!("h.#me > {now}"));
         update.remove("h.#me");
-        let (item, ok) = match self.write(slot, update).await? {
+        let (holders, done) = self.write(slot, update).await?;
+        Ok(holders.answer(done, slot.now))
+    }
+
+    /// Writes; what is there afterwards, and whether it was written.
+    async fn write(&self, slot: &Slot, update: Update) -> Result<(Holders, bool), BackendError> {
+        let written = self
+            .client
+            .update(&slot.key, update, ReturnValue::AllNew)
+            .await?;
+        let (item, done) = match written {
             Written::Yes(item) => (Some(item), true),
             Written::No(item) => (item, false),
         };
-        Ok(Holders::of_item(item).answer(ok, slot.now))
-    }
-
-    async fn write(&self, slot: &Slot, update: Update) -> Result<Written, BackendError> {
-        self.client
-            .update(&slot.key, update, ReturnValue::AllNew)
-            .await
+        let holders = Holders::of_item(item);
+        let seen = Seen {
+            fence: holders.fence,
+            expires_at: holders.expires_at,
+        };
+        self.leases.put(self.leases.hash(&slot.key), seen);
+        Ok((holders, done))
     }
 }
 

@@ -22,29 +22,70 @@ const MAX_LOG: usize = 1_024;
 /// How many keys may be remembered per entry of a log: 16 bytes beside some 100 for a key.
 const ENTRIES_A_KEY: usize = 8;
 
+/// What can be remembered.
+pub(crate) trait Remembered: Clone {
+    /// How much room it takes, in entries of a log; `None` for what is too long to keep.
+    fn weight(&self) -> Option<usize>;
+}
+
+/// The record of a key, and its revision.
 #[derive(Clone, Debug)]
-struct Seen {
+pub(crate) struct Seen {
     record: Record,
     revision: Option<u64>,
 }
 
-/// A bounded memory of records.
+impl Seen {
+    pub(crate) fn of(held: &Held) -> Self {
+        Self {
+            record: held.record.clone(),
+            revision: held.revision(),
+        }
+    }
+
+    pub(crate) fn held(self) -> Held {
+        Held::of_record(self.record, self.revision)
+    }
+}
+
+impl Remembered for Seen {
+    fn weight(&self) -> Option<usize> {
+        let logs = self.record.iter().flatten().map(|state| match state {
+            State::SlidingLog { admissions, .. } => admissions.len(),
+            _ => 0,
+        });
+        let entries: usize = logs.sum();
+        (entries <= MAX_LOG && !self.record.is_empty()).then_some(ENTRIES_A_KEY + entries)
+    }
+}
+
+/// A bounded memory.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct Memory<T> {
     hasher: RandomState,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<Shard<T>>>,
     weight: usize,
 }
 
 /// Two generations: the young one becomes the old one when it is full, and the old one is forgotten.
-#[derive(Debug, Default)]
-struct Shard {
-    young: HashMap<u64, Seen>,
-    old: HashMap<u64, Seen>,
+#[derive(Debug)]
+struct Shard<T> {
+    young: HashMap<u64, T>,
+    old: HashMap<u64, T>,
     weight: usize,
 }
 
-impl Memory {
+impl<T> Default for Shard<T> {
+    fn default() -> Self {
+        Self {
+            young: HashMap::new(),
+            old: HashMap::new(),
+            weight: 0,
+        }
+    }
+}
+
+impl<T: Remembered> Memory<T> {
     /// A memory of at least `keys` keys and at most twice as many; 0 remembers nothing.
     pub(crate) fn new(keys: usize) -> Self {
         Self {
@@ -59,7 +100,7 @@ impl Memory {
         self.hasher.hash_one(key)
     }
 
-    pub(crate) fn get(&self, hash: u64) -> Option<Held> {
+    pub(crate) fn get(&self, hash: u64) -> Option<T> {
         let mut shard = self.shard(hash).lock();
         let seen = match shard.young.get(&hash) {
             Some(seen) => seen.clone(),
@@ -69,38 +110,33 @@ impl Memory {
                 seen
             }
         };
-        drop(shard);
-        Some(Held::of_record(seen.record, seen.revision))
+        Some(seen)
     }
 
-    pub(crate) fn put(&self, hash: u64, held: &Held) {
+    pub(crate) fn put(&self, hash: u64, seen: T) {
         let mut shard = self.shard(hash).lock();
-        if held.record.is_empty() || self.weight == 0 || weight(&held.record).is_none() {
+        if self.weight == 0 || seen.weight().is_none() {
             shard.forget(hash);
-            return;
+        } else {
+            shard.insert(hash, seen, self.weight);
         }
-        let seen = Seen {
-            record: held.record.clone(),
-            revision: held.revision(),
-        };
-        shard.insert(hash, seen, self.weight);
     }
 
     pub(crate) fn forget(&self, hash: u64) {
         self.shard(hash).lock().forget(hash);
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+    fn shard(&self, hash: u64) -> &Mutex<Shard<T>> {
         // The low bits choose the bucket in the shard.
         &self.shards[(hash >> 59) as usize % SHARDS]
     }
 }
 
-impl Shard {
-    fn insert(&mut self, hash: u64, seen: Seen, limit: usize) {
-        let added = weight(&seen.record).unwrap_or(0);
+impl<T: Remembered> Shard<T> {
+    fn insert(&mut self, hash: u64, seen: T, limit: usize) {
+        let added = seen.weight().unwrap_or(0);
         if let Some(replaced) = self.young.insert(hash, seen) {
-            self.weight -= weight(&replaced.record).unwrap_or(0);
+            self.weight -= replaced.weight().unwrap_or(0);
         }
         self.weight += added;
         if self.weight > limit * ENTRIES_A_KEY {
@@ -111,33 +147,26 @@ impl Shard {
 
     fn forget(&mut self, hash: u64) {
         if let Some(seen) = self.young.remove(&hash) {
-            self.weight -= weight(&seen.record).unwrap_or(0);
+            self.weight -= seen.weight().unwrap_or(0);
         }
         self.old.remove(&hash);
     }
-}
-
-/// How much room a record takes, in entries of a log; `None` for one that is too long to keep.
-fn weight(record: &Record) -> Option<usize> {
-    let logs = record.iter().flatten().map(|state| match state {
-        State::SlidingLog { admissions, .. } => admissions.len(),
-        _ => 0,
-    });
-    let entries: usize = logs.sum();
-    (entries <= MAX_LOG).then_some(ENTRIES_A_KEY + entries)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn held(window: u64) -> Held {
+    fn held(window: u64) -> Seen {
         let state = State::FixedWindow {
             period: 60,
             window,
             count: 1,
         };
-        Held::of_record(vec![Some(state)], None)
+        Seen {
+            record: vec![Some(state)],
+            revision: None,
+        }
     }
 
     #[test]
@@ -145,13 +174,19 @@ mod tests {
         let memory = Memory::new(100);
         let hash = memory.hash("tollgate:v1:p:digest");
         assert!(memory.get(hash).is_none());
-        memory.put(hash, &held(1));
-        memory.put(hash, &held(2));
+        memory.put(hash, held(1));
+        memory.put(hash, held(2));
         assert_eq!(memory.get(hash).unwrap().record, held(2).record);
         memory.forget(hash);
         assert!(memory.get(hash).is_none());
-        memory.put(hash, &held(1));
-        memory.put(hash, &Held::default());
+        memory.put(hash, held(1));
+        memory.put(
+            hash,
+            Seen {
+                record: Vec::new(),
+                revision: None,
+            },
+        );
         assert!(memory.get(hash).is_none());
     }
 
@@ -159,9 +194,9 @@ mod tests {
     fn it_is_bounded_and_keeps_what_is_used() {
         let memory = Memory::new(1_000);
         let hot = memory.hash("hot");
-        memory.put(hot, &held(7));
+        memory.put(hot, held(7));
         for number in 0..100_000 {
-            memory.put(memory.hash(&number.to_string()), &held(number));
+            memory.put(memory.hash(&number.to_string()), held(number));
             assert!(memory.get(hot).is_some(), "forgotten after {number}");
         }
         let kept: usize = memory
@@ -184,11 +219,14 @@ mod tests {
                 total: entries,
                 admissions: admissions.collect(),
             };
-            Held::of_record(vec![Some(state)], Some(1))
+            Seen {
+                record: vec![Some(state)],
+                revision: Some(1),
+            }
         };
-        memory.put(1, &log(1_024));
-        assert!(memory.get(1).is_some_and(|held| held.revision() == Some(1)));
-        memory.put(1, &log(1_025));
+        memory.put(1, log(1_024));
+        assert!(memory.get(1).is_some_and(|held| held.revision == Some(1)));
+        memory.put(1, log(1_025));
         assert!(memory.get(1).is_none());
     }
 }

@@ -1,12 +1,15 @@
 //! What every backend must answer.
 
-use tollgate_testkit::conformance;
+use tollgate_dynamodb::MAX_LOG;
+use tollgate_testkit::conformance::Options;
+use tollgate_testkit::{conformance, lease_conformance};
 
 use super::{backend, shared};
 
-conformance!(dynamodb, backend(&shared().await).await);
+const BOUNDED: Options = Options {
+    remembers_refusals: false,
+    largest_log: Some(MAX_LOG),
+};
 
-#[tokio::test]
-async fn leases_answer_as_the_traces_say() {
-    conformance::lease_vectors(&backend(&shared().await).await).await;
-}
+conformance!(dynamodb, backend(&shared().await).await, BOUNDED);
+lease_conformance!(leases, backend(&shared().await).await);

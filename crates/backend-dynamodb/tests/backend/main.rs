@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
+mod trips;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
