@@ -9,6 +9,7 @@ mod clocks;
 mod containers;
 mod contracts;
 mod coverage;
+mod dynamodb;
 mod failopen;
 mod failover;
 mod input;

@@ -3,13 +3,21 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
+mod expiry;
+mod faults;
+mod items;
+mod moto;
+mod start;
+mod table;
 mod trips;
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use tokio::sync::OnceCell;
 use tollgate_core::{Cost, CounterBackend, Decision, Key, Policy, Quota, Subject, Timestamp};
 use tollgate_dynamodb::{Capacity, DynamoBackend, create_table};
@@ -84,4 +92,32 @@ async fn charge(
         .acquire(subject, cost)
         .await
         .expect("the server is up")
+}
+
+/// A client of the SDK, to look at the table from outside.
+fn sdk(endpoint: &str) -> aws_sdk_dynamodb::Client {
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::v2026_01_12())
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .region(Region::from_static("us-east-1"))
+        .endpoint_url(endpoint);
+    aws_sdk_dynamodb::Client::from_conf(config.build())
+}
+
+/// The item of what is counted for "k" by default.
+async fn item_of(endpoint: &str, policy: &Policy) -> Option<HashMap<String, AttributeValue>> {
+    let key = tollgate_core::storage_key("tollgate", policy, &Key::from("k"));
+    let call = sdk(endpoint).get_item().table_name("limits");
+    let got = call
+        .key("pk", AttributeValue::S(key))
+        .consistent_read(true)
+        .send();
+    got.await.unwrap().item
+}
+
+/// A number of an item.
+fn number(item: &HashMap<String, AttributeValue>, name: &str) -> u64 {
+    item[name].as_n().unwrap().parse().unwrap()
 }
