@@ -13,6 +13,7 @@ const SECTIONS: [&str; 12] = [
     "redis-failover",
     "failopen",
     "breaker",
+    "dynamodb",
     "cardinality",
     "keys",
     "refund-reset",

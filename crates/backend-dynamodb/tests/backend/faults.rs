@@ -145,6 +145,17 @@ async fn throttled() {
     let proxy = DynamoProxy::start(server.address()).await;
     let backend = Arc::new(with_timeout(&proxy.endpoint(), Duration::from_millis(100)).await);
     let policy = policy("1000000/h");
+    // With connections at hand, as a service in use has them: making a hundred takes a debug build
+    // longer than the timeout.
+    let warm: Vec<_> = (0..100)
+        .map(|_| {
+            let (backend, policy) = (Arc::clone(&backend), policy.clone());
+            tokio::spawn(async move { drop(try_charge(&backend, &policy).await) })
+        })
+        .collect();
+    for call in warm {
+        call.await.unwrap();
+    }
     for exception in [
         "ProvisionedThroughputExceededException",
         "ThrottlingException",
