@@ -302,6 +302,22 @@ impl CounterBackend for MemoryBackend {
         Ok(())
     }
 
+    /// Never: nothing here is a trip.
+    async fn acquire_many(
+        &self,
+        batches: &[tollgate_core::Batch<'_>],
+    ) -> Result<Vec<Option<Vec<Decision>>>, BackendError> {
+        Ok(batches.iter().map(|_| None).collect())
+    }
+
+    fn merge_group(&self, _: Subject<'_>) -> Option<u64> {
+        None
+    }
+
+    fn prefers_coalescing(&self) -> bool {
+        false
+    }
+
     /// Says so if in the last minute the bound was reached and keys shared the overflow record.
     fn warnings(&self) -> Vec<String> {
         if !self.overflow.is_in_use(self.time.moment(None).now) {

@@ -45,6 +45,15 @@ pub struct Refund {
     pub charged_at: Timestamp,
 }
 
+/// Charges on one subject that are decided in one atomic step.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// What they are about.
+    pub subject: Subject<'a>,
+    /// What each of them asks for, in order; one at least.
+    pub costs: &'a [Cost],
+}
+
 /// A store of counters, or a wrapper around one.
 ///
 /// # Behavior
@@ -107,6 +116,34 @@ pub trait CounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
 
     /// Whether the store answers. Counts nothing.
     fn ping(&self) -> impl Future<Output = Result<(), BackendError>> + Send;
+
+    /// Several batches in one trip to the store, each decided as
+    /// [`acquire_batch`](Self::acquire_batch) would, and each a step of its own. `None` for one that
+    /// this backend cannot decide in company: nothing was done for it; ask by itself. An error is
+    /// that of all.
+    ///
+    /// Only batches of one [`merge_group`](Self::merge_group) may come together, each of another
+    /// record. By default none is decided.
+    fn acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> impl Future<Output = Result<Vec<Option<Vec<Decision>>>, BackendError>> + Send {
+        let none = batches.iter().map(|_| None).collect();
+        std::future::ready(Ok(none))
+    }
+
+    /// Charges of the same group may share a trip by [`acquire_many`](Self::acquire_many). `None`,
+    /// by default: one on this subject shares a trip with those on the same subject only.
+    fn merge_group(&self, subject: Subject<'_>) -> Option<u64> {
+        let _ = subject;
+        None
+    }
+
+    /// Whether a trip costs so much that concurrent charges should share one unless somebody says
+    /// otherwise. By default not.
+    fn prefers_coalescing(&self) -> bool {
+        false
+    }
 
     /// What an operator should know about the store although it works: settings that put counters
     /// at risk, such as an eviction policy that drops them. One sentence each; a health report

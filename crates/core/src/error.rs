@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why a backend could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +67,8 @@ impl fmt::Display for ErrorKind {
 
 /// The store did not answer properly.
 ///
+/// Cheap to clone, for a trip that several callers shared.
+///
 /// Text and source never hold an identity, a password or a URL with one.
 ///
 /// ```
@@ -75,10 +78,11 @@ impl fmt::Display for ErrorKind {
 /// assert!(error.is_transient() && error.may_have_charged());
 /// assert_eq!(error.to_string(), "timeout: no answer within 50ms");
 /// ```
+#[derive(Clone)]
 pub struct BackendError {
     kind: ErrorKind,
     context: Cow<'static, str>,
-    source: Option<Box<dyn Error + Send + Sync>>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl BackendError {
@@ -94,7 +98,7 @@ impl BackendError {
     /// With the error that caused it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(source.into().into());
         self
     }
 

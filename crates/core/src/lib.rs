@@ -40,7 +40,7 @@ mod storage_key;
 #[cfg(feature = "trace")]
 pub mod trace;
 
-pub use backend::{CounterBackend, Refund, Subject};
+pub use backend::{Batch, CounterBackend, Refund, Subject};
 pub use cas::{CasBackend, StateStore, Versioned};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use cost::{Cost, CostError};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{BackendError, Cost, CounterBackend, Decision, Refund, Subject};
+use crate::{BackendError, Batch, Cost, CounterBackend, Decision, Refund, Subject};
 
 /// [`CounterBackend`] as an object; every backend is one.
 #[async_trait]
@@ -37,6 +37,15 @@ pub trait DynCounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
     async fn dyn_reset(&self, subject: Subject<'_>) -> Result<(), BackendError>;
     /// See [`CounterBackend::ping`].
     async fn dyn_ping(&self) -> Result<(), BackendError>;
+    /// See [`CounterBackend::acquire_many`].
+    async fn dyn_acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<Option<Vec<Decision>>>, BackendError>;
+    /// See [`CounterBackend::merge_group`].
+    fn dyn_merge_group(&self, subject: Subject<'_>) -> Option<u64>;
+    /// See [`CounterBackend::prefers_coalescing`].
+    fn dyn_prefers_coalescing(&self) -> bool;
     /// See [`CounterBackend::warnings`].
     fn dyn_warnings(&self) -> Vec<String>;
 }
@@ -85,6 +94,21 @@ impl<B: CounterBackend> DynCounterBackend for B {
 
     async fn dyn_ping(&self) -> Result<(), BackendError> {
         self.ping().await
+    }
+
+    async fn dyn_acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<Option<Vec<Decision>>>, BackendError> {
+        self.acquire_many(batches).await
+    }
+
+    fn dyn_merge_group(&self, subject: Subject<'_>) -> Option<u64> {
+        self.merge_group(subject)
+    }
+
+    fn dyn_prefers_coalescing(&self) -> bool {
+        self.prefers_coalescing()
     }
 
     fn dyn_warnings(&self) -> Vec<String> {
@@ -153,6 +177,21 @@ impl CounterBackend for SharedBackend {
 
     async fn ping(&self) -> Result<(), BackendError> {
         self.0.dyn_ping().await
+    }
+
+    async fn acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<Option<Vec<Decision>>>, BackendError> {
+        self.0.dyn_acquire_many(batches).await
+    }
+
+    fn merge_group(&self, subject: Subject<'_>) -> Option<u64> {
+        self.0.dyn_merge_group(subject)
+    }
+
+    fn prefers_coalescing(&self) -> bool {
+        self.0.dyn_prefers_coalescing()
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use metrics::Histogram;
 use tokio::time::Sleep;
-use tollgate_core::{BackendError, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject};
+use tollgate_core::{
+    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject,
+};
 
 use crate::time::{FOREVER, Instant};
 
@@ -168,6 +170,21 @@ impl<B: CounterBackend> CounterBackend for Timeout<B> {
 
     fn ping(&self) -> impl Future<Output = Result<(), BackendError>> + Send {
         self.bound(self.inner.ping())
+    }
+
+    fn acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> impl Future<Output = Result<Vec<Option<Vec<Decision>>>, BackendError>> + Send {
+        self.bound(self.inner.acquire_many(batches))
+    }
+
+    fn merge_group(&self, subject: Subject<'_>) -> Option<u64> {
+        self.inner.merge_group(subject)
+    }
+
+    fn prefers_coalescing(&self) -> bool {
+        self.inner.prefers_coalescing()
     }
 
     fn warnings(&self) -> Vec<String> {

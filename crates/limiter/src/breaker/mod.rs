@@ -9,7 +9,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tollgate_core::{BackendError, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject};
+use tollgate_core::{
+    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject,
+};
 
 use cell::{Cell, Outcome, Ticket};
 pub use config::{Breaker, BreakerState};
@@ -179,6 +181,21 @@ impl<B: CounterBackend> CounterBackend for CircuitBreaker<B> {
 
     fn ping(&self) -> impl Future<Output = Result<(), BackendError>> + Send {
         self.guard(self.inner.ping())
+    }
+
+    fn acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> impl Future<Output = Result<Vec<Option<Vec<Decision>>>, BackendError>> + Send {
+        self.guard(self.inner.acquire_many(batches))
+    }
+
+    fn merge_group(&self, subject: Subject<'_>) -> Option<u64> {
+        self.inner.merge_group(subject)
+    }
+
+    fn prefers_coalescing(&self) -> bool {
+        self.inner.prefers_coalescing()
     }
 
     fn warnings(&self) -> Vec<String> {

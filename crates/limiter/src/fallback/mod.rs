@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tollgate_core::{BackendError, Cost, CounterBackend, Decision, Origin, Refund, Subject};
+use tollgate_core::{BackendError, Batch, Cost, CounterBackend, Decision, Origin, Refund, Subject};
 use tollgate_memory::MemoryBackend;
 
 use crate::FailurePolicy;
@@ -268,6 +268,22 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
 
     async fn ping(&self) -> Result<(), BackendError> {
         self.heard(self.inner.ping().await, 0)
+    }
+
+    /// None here: each policy fails in its own way.
+    async fn acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<Option<Vec<Decision>>>, BackendError> {
+        Ok(batches.iter().map(|_| None).collect())
+    }
+
+    fn merge_group(&self, _: Subject<'_>) -> Option<u64> {
+        None
+    }
+
+    fn prefers_coalescing(&self) -> bool {
+        self.inner.prefers_coalescing()
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -6,7 +6,7 @@ mod table;
 use std::fmt;
 use std::time::Duration;
 
-use tollgate_core::{BackendError, Cost, CounterBackend, Decision, Origin, Refund, Subject};
+use tollgate_core::{BackendError, Batch, Cost, CounterBackend, Decision, Origin, Refund, Subject};
 
 pub(crate) use table::{Asked, Recall};
 use table::{Moment, Table};
@@ -273,6 +273,22 @@ impl<B: CounterBackend> CounterBackend for Tiered<B> {
 
     async fn ping(&self) -> Result<(), BackendError> {
         self.inner.ping().await
+    }
+
+    /// None here: each charge may be answered from memory.
+    async fn acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<Option<Vec<Decision>>>, BackendError> {
+        Ok(batches.iter().map(|_| None).collect())
+    }
+
+    fn merge_group(&self, _: Subject<'_>) -> Option<u64> {
+        None
+    }
+
+    fn prefers_coalescing(&self) -> bool {
+        self.inner.prefers_coalescing()
     }
 
     fn warnings(&self) -> Vec<String> {

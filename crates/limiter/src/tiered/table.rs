@@ -1,17 +1,15 @@
 //! Where refusals are remembered: a set-associative table. A hash names a set of eight; within it
 //! one lock and a scan. Never larger than it was made, never swept as a whole.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use foldhash::SharedSeed;
-use foldhash::quality::FoldHasher;
 use parking_lot::Mutex;
 use tollgate_core::{Decision, Subject};
 
 use super::answer::Entry;
 use super::moment;
+use crate::identity::Seed;
 use crate::time::Instant;
 
 /// Entries a set.
@@ -57,7 +55,7 @@ pub(super) struct Table {
     version: AtomicU64,
     /// The set that is tidied next.
     cursor: AtomicUsize,
-    seeds: [(u64, SharedSeed); 2],
+    seeds: [Seed; 2],
     start: Instant,
 }
 
@@ -79,11 +77,7 @@ impl Table {
             len: AtomicUsize::new(0),
             version: AtomicU64::new(0),
             cursor: AtomicUsize::new(0),
-            // By the operating system's randomness: nobody outside can choose keys that collide.
-            seeds: [0_u64, 2].map(|salt| {
-                let random = |salt| RandomState::new().hash_one(salt);
-                (random(salt), SharedSeed::from_u64(random(salt + 1)))
-            }),
+            seeds: [Seed::random(), Seed::random()],
             start: Instant::now(),
         }
     }
@@ -256,14 +250,7 @@ impl Table {
     }
 
     fn hash(&self, subject: Subject<'_>) -> u128 {
-        let policy = u128::from_le_bytes(*subject.policy.digest());
-        let [a, b] = self.seeds.each_ref().map(|(seed, shared)| {
-            let mut hasher = FoldHasher::with_seed(*seed, shared);
-            // Always 16 bytes, so that where the name ends and the key begins is never in doubt.
-            hasher.write_u128(policy);
-            hasher.write(subject.key.as_bytes());
-            hasher.finish()
-        });
+        let [a, b] = self.seeds.each_ref().map(|seed| seed.hash(subject));
         (u128::from(a) << 64) | u128::from(b)
     }
 }

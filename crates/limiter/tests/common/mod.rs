@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tollgate::{
-    BackendError, CasBackend, Cost, CounterBackend, Decision, ErrorKind, Quota, Refund, Subject,
-    Timestamp,
+    BackendError, Batch, CasBackend, Cost, CounterBackend, Decision, ErrorKind, Quota, Refund,
+    Subject, Timestamp,
 };
 use tollgate_testkit::MapStore;
 
@@ -30,6 +30,9 @@ pub enum Mode {
     Slow(Duration),
     /// Each call waits until the test lets it go on, see [`Scripted::held`].
     Held,
+    /// Each call lets others run so many times.
+    Yields(usize),
+    Panics,
 }
 
 type Release = oneshot::Sender<Result<(), ErrorKind>>;
@@ -44,6 +47,8 @@ struct Inner {
     immediate: AtomicBool,
     calls: AtomicU64,
     held: Mutex<VecDeque<Release>>,
+    log: Mutex<Vec<String>>,
+    merges: AtomicBool,
 }
 
 impl Default for Inner {
@@ -54,6 +59,8 @@ impl Default for Inner {
             immediate: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             held: Mutex::default(),
+            log: Mutex::default(),
+            merges: AtomicBool::new(false),
         }
     }
 }
@@ -69,6 +76,22 @@ impl Scripted {
     pub fn immediate(self) -> Self {
         self.0.immediate.store(true, Ordering::SeqCst);
         self
+    }
+
+    /// Decides charges on several keys in one trip, but for keys that begin with `!`.
+    pub fn merging(self) -> Self {
+        self.0.merges.store(true, Ordering::SeqCst);
+        self
+    }
+
+    /// The charges that have reached the store, a line a call: `k 1`, or `a 1 1 | b 2` for several
+    /// keys; and `refund k 2`.
+    pub fn log(&self) -> Vec<String> {
+        self.0.log.lock().unwrap().clone()
+    }
+
+    fn note(&self, line: String) {
+        self.0.log.lock().unwrap().push(line);
     }
 
     pub fn set(&self, mode: Mode) {
@@ -106,6 +129,13 @@ impl Scripted {
                 self.0.held.lock().unwrap().push_back(release);
                 released.await.unwrap_or(Ok(())).err()
             }
+            Mode::Yields(times) => {
+                for _ in 0..times {
+                    tokio::task::yield_now().await;
+                }
+                None
+            }
+            Mode::Panics => panic!("as told"),
         };
         failed.map_or(Ok(()), |kind| Err(BackendError::new(kind, "as told")))
     }
@@ -113,6 +143,7 @@ impl Scripted {
 
 impl CounterBackend for Scripted {
     async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
+        self.note(line(subject, &[cost]));
         self.enter().await?;
         self.0.store.acquire(subject, cost).await
     }
@@ -139,6 +170,7 @@ impl CounterBackend for Scripted {
         subject: Subject<'_>,
         costs: &[Cost],
     ) -> Result<Vec<Decision>, BackendError> {
+        self.note(line(subject, costs));
         self.enter().await?;
         self.0.store.acquire_batch(subject, costs).await
     }
@@ -149,6 +181,8 @@ impl CounterBackend for Scripted {
     }
 
     async fn refund(&self, subject: Subject<'_>, refund: Refund) -> Result<Decision, BackendError> {
+        let key = String::from_utf8_lossy(subject.key.as_bytes());
+        self.note(format!("refund {key} {}", refund.cost));
         self.enter().await?;
         self.0.store.refund(subject, refund).await
     }
@@ -162,9 +196,42 @@ impl CounterBackend for Scripted {
         self.enter().await
     }
 
+    async fn acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<Option<Vec<Decision>>>, BackendError> {
+        let lines: Vec<_> = batches.iter().map(|b| line(b.subject, b.costs)).collect();
+        self.note(lines.join(" | "));
+        self.enter().await?;
+        let mut answers = Vec::new();
+        for Batch { subject, costs } in batches {
+            answers.push(if subject.key.as_bytes().starts_with(b"!") {
+                None
+            } else {
+                Some(self.0.store.acquire_batch(*subject, costs).await?)
+            });
+        }
+        Ok(answers)
+    }
+
+    fn merge_group(&self, _: Subject<'_>) -> Option<u64> {
+        self.0.merges.load(Ordering::SeqCst).then_some(7)
+    }
+
     fn warnings(&self) -> Vec<String> {
         vec!["it does as it is told".into()]
     }
+}
+
+fn line(subject: Subject<'_>, costs: &[Cost]) -> String {
+    let mut line = String::from_utf8_lossy(subject.key.as_bytes()).into_owned();
+    for cost in costs {
+        line.push_str(&format!(" {}", cost.min()));
+        if cost.max() > cost.min() {
+            line.push_str(&format!("-{}", cost.max()));
+        }
+    }
+    line
 }
 
 impl fmt::Debug for Scripted {
