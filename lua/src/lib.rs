@@ -3,7 +3,8 @@
 //! A crate of its own, so that scripts are files with their own highlighting and history, and any
 //! client of any store can have them. `tollgate-redis` runs them and documents what they promise.
 //!
-//! Each decision is one script call on one key. [`POLICY`] and [`POLICY_WITH_LOG`] run any operation
+//! Each decision is one script call on one key, or part of one on several:
+//! [`TOKEN_BUCKET_US_MANY`]. [`POLICY`] and [`POLICY_WITH_LOG`] run any operation
 //! on any quotas. They are put together from parts: what reads a record, the algorithms (each the
 //! twin of the Rust module of the same name in `tollgate-core`: same names, same order of lines), the
 //! step that decides, and what writes the record. `load.lua` describes their arguments.
@@ -14,12 +15,15 @@
 //! a bucket whose whole record is one moment.
 //!
 //! ```
-//! // Every script declares its one key, and writes nothing it has not read in the same call.
+//! // Every script declares its keys, and writes nothing it has not read in the same call.
 //! assert!(tollgate_lua::POLICY.contains("KEYS[1]"));
 //! ```
 
 /// One token bucket counted in microseconds, `n` = 1, a fixed cost.
 pub const TOKEN_BUCKET_US: &str = include_str!("token_bucket_us.lua");
+
+/// Several records of that shape, each charged several times.
+pub const TOKEN_BUCKET_US_MANY: &str = include_str!("token_bucket_us_many.lua");
 
 /// A charge on one token bucket.
 pub const TOKEN_BUCKET: &str = include_str!("token_bucket_one.lua");

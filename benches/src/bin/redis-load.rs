@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use rustix::time::{ClockId, clock_gettime};
+use tollgate::Coalesced;
 use tollgate_benches::{arg, list, median, number};
 use tollgate_core::{Cost, CounterBackend, Key, Policy, Quota, Subject};
 use tollgate_redis::RedisBackend;
@@ -70,9 +71,9 @@ impl Limiter for Increment {
     }
 }
 
-struct Ours(RedisBackend, Policy);
+struct Ours<B>(B, Policy);
 
-impl Limiter for Ours {
+impl<B: CounterBackend> Limiter for Ours<B> {
     fn check<'a>(&'a self, key: &'a str) -> Check<'a> {
         Box::pin(async move {
             let key = Key::from(key);
@@ -97,10 +98,11 @@ impl Limiter for Trypema {
     }
 }
 
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
     "increment",
     "floor",
     "ours",
+    "ours-coalesced",
     "ours-window",
     "ours-log",
     "trypema",
@@ -109,13 +111,13 @@ const NAMES: [&str; 6] = [
 async fn make(name: &str, url: &str) -> Box<dyn Limiter> {
     let client = redis::Client::open(url).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let connect = async || {
+        let builder = RedisBackend::builder(url).timeout(Duration::from_secs(10));
+        builder.connect().await.unwrap()
+    };
     let ours = async |quota: Quota| {
-        let backend = RedisBackend::builder(url)
-            .timeout(Duration::from_secs(10))
-            .connect()
-            .await
-            .unwrap();
-        Box::new(Ours(backend, Policy::new(name, [quota]).unwrap()))
+        let policy = Policy::new(name, [quota]).unwrap();
+        Box::new(Ours(connect().await, policy))
     };
     match name {
         "increment" => Box::new(Increment(connection)),
@@ -127,6 +129,11 @@ async fn make(name: &str, url: &str) -> Box<dyn Limiter> {
             Box::new(Floor { connection, sha })
         }
         "ours" => ours("1/s token_bucket burst=1000000000".parse().unwrap()).await,
+        "ours-coalesced" => {
+            let quota: Quota = "1/s token_bucket burst=1000000000".parse().unwrap();
+            let policy = Policy::new(name, [quota]).unwrap();
+            Box::new(Ours(Coalesced::new(connect().await), policy))
+        }
         "ours-window" => ours("1000000000/h sliding_window".parse().unwrap()).await,
         "ours-log" => ours("1000000000/s sliding_log".parse().unwrap()).await,
         "trypema" => {

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tollgate_core::algorithm::{Operation, apply, apply_batch};
 use tollgate_core::{
-    BackendError, Clock, Cost, CounterBackend, DEFAULT_PREFIX, Decision, Refund, Subject,
-    SystemClock, storage_key,
+    BackendError, Batch, Clock, Cost, CounterBackend, DEFAULT_PREFIX, Decision, ErrorKind,
+    MAX_EXACT, Refund, Subject, SystemClock, storage_key,
 };
 
 use crate::client::Client;
 use crate::record::{self, Call};
-use crate::{Args, Builder, RedisExecutor, Script, ScriptCall, script};
+use crate::{Args, Builder, Merging, RedisExecutor, Script, ScriptCall, key_slot, script};
 
 /// Counters in Redis (6.2 or later) or Valkey, shared by every process that uses the same server.
 ///
 /// # Behavior
-/// - **One `EVALSHA` a decision**, on one key, in one atomic step: read, decide, write, expiry. A
-///   key never lacks its expiry, and one that lost it (`PERSIST`, a restore) gets it back.
+/// - **One `EVALSHA` a decision**, on one key, in one atomic step: read, decide, write, expiry; or
+///   less, where concurrent charges are merged (`Coalesced` of the crate `tollgate`). A key never lacks its expiry, and one that lost it (`PERSIST`, a restore) gets it back.
 /// - Time is the server's (`TIME`, inside the script), so the callers' clocks do not matter.
 /// - Exact: whole numbers only, to the microsecond, up to 2^52.
 /// - A call whose answer was lost is never sent again. Only replies that prove that nothing ran
@@ -113,9 +113,50 @@ impl<E: RedisExecutor> RedisBackend<E> {
         let call = ScriptCall {
             script,
             key: &key,
+            others: &[],
             args,
         };
         self.executor.run(call).await
+    }
+
+    /// Charges several records in one call: those that are one moment each, by fixed costs. All at
+    /// the same time.
+    async fn acquire_together(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<Option<Vec<Decision>>>, BackendError> {
+        let mut answers: Vec<_> = batches.iter().map(|_| None).collect();
+        let mut asked = Vec::with_capacity(batches.len());
+        let mut keys = Vec::with_capacity(batches.len());
+        let at = batches.first().and_then(|batch| batch.subject.at);
+        let mut args = record::many_args(batches.len(), at)?;
+        for (i, Batch { subject, costs }) in batches.iter().enumerate() {
+            if let Some(quota) = script::in_micros(subject.policy.quotas())
+                && subject.at == at
+                && record::push_runs(&mut args, quota, costs)
+            {
+                keys.push(storage_key(&self.prefix, subject.policy, subject.key));
+                asked.push((i, quota, *costs));
+            }
+        }
+        let Some((key, others)) = keys.split_first() else {
+            return Ok(answers);
+        };
+        let call = ScriptCall {
+            script: &script::TOKEN_BUCKET_US_MANY,
+            key,
+            others,
+            args: &args,
+        };
+        let reply = self.executor.run(call).await?;
+        let now = at.unwrap_or_else(|| SystemClock.now());
+        if reply.len() != asked.len() {
+            return Err(record::malformed());
+        }
+        for ((i, quota, costs), debt) in asked.into_iter().zip(reply) {
+            answers[i] = record::short_decisions(quota, now, costs, debt)?;
+        }
+        Ok(answers)
     }
 
     /// Runs the script of the policy.
@@ -161,6 +202,21 @@ impl<E: RedisExecutor> CounterBackend for RedisBackend<E> {
             return Ok(Vec::new());
         }
         let quotas = subject.policy.quotas();
+        if script::in_micros(quotas).is_some() {
+            let answers = self.acquire_together(&[Batch { subject, costs }]).await?;
+            if let Some(decisions) = answers.into_iter().next().flatten() {
+                return Ok(decisions);
+            }
+        } else if let Some((script, quota)) = script::of_ones(quotas)
+            && let Some(ones) = record::ones(costs)
+        {
+            let args = record::one_args(quota, subject.at, ones)?;
+            let reply = self.run(script, subject, &args).await?;
+            if !record::declined(&reply) {
+                let (now, mut found) = record::read(quotas, &reply)?;
+                return Ok(apply_batch(quotas, &mut found, now, costs).0);
+            }
+        }
         let reply = self.call(subject, Call::Acquire(costs)).await?;
         let (now, mut found) = record::read(quotas, &reply)?;
         Ok(apply_batch(quotas, &mut found, now, costs).0)
@@ -195,9 +251,37 @@ impl<E: RedisExecutor> CounterBackend for RedisBackend<E> {
         let call = ScriptCall {
             script: &script::PING,
             key: &key,
+            others: &[],
             args: &Args::default(),
         };
         self.executor.run(call).await.map(drop)
+    }
+
+    async fn acquire_many(
+        &self,
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<Option<Vec<Decision>>>, BackendError> {
+        match self.acquire_together(batches).await {
+            // Nothing ran. In a cluster keys of one slot may be in two places while it moves.
+            Err(error) if error.kind() == ErrorKind::NotReady && batches.len() > 1 => {
+                Ok(batches.iter().map(|_| None).collect())
+            }
+            answers => answers,
+        }
+    }
+
+    fn merge_group(&self, subject: Subject<'_>) -> Option<u64> {
+        script::in_micros(subject.policy.quotas())?;
+        match (self.executor.merging(), subject.at) {
+            (Merging::Never, _) => None,
+            (Merging::Always, None) => Some(u64::MAX),
+            (Merging::Always, Some(at)) => Some(at.as_micros()).filter(|at| *at <= MAX_EXACT),
+            (Merging::WithinSlot, None) => {
+                let key = storage_key(&self.prefix, subject.policy, subject.key);
+                Some(key_slot(&key).into())
+            }
+            (Merging::WithinSlot, Some(_)) => None,
+        }
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -14,7 +14,7 @@ use crate::dial::dial_master;
 use crate::error::Failure;
 use crate::flight::Flight;
 use crate::url::Topology;
-use crate::{RedisExecutor, ScriptCall};
+use crate::{Merging, RedisExecutor, ScriptCall};
 
 /// After a replica has refused a write the connection is dropped, so that a failover is noticed, and
 /// for so long nobody connects again.
@@ -72,6 +72,13 @@ impl Client {
 }
 
 impl RedisExecutor for Client {
+    fn merging(&self) -> Merging {
+        match &*self.nodes {
+            Nodes::One(_) => Merging::Always,
+            Nodes::Cluster(_) => Merging::WithinSlot,
+        }
+    }
+
     async fn run(&self, call: ScriptCall<'_>) -> Result<Vec<i64>, BackendError> {
         let timeout = self.settings.timeout;
         tokio::time::timeout(timeout, self.run_unbounded(call))

@@ -132,12 +132,13 @@ impl Cluster {
         let connection = node.get().await.map_err(Next::unless_final)?;
         let answer = connection.run(call, asking).await;
         unanswered.answered();
-        answer.map_err(|failure| self.next(&node, &connection, address, failure))
+        answer.map_err(|failure| self.next(call, &node, &connection, address, failure))
     }
 
     /// What to do about a failed call.
     fn next(
         &self,
+        call: ScriptCall<'_>,
         node: &Flight<Connection>,
         connection: &Arc<Connection>,
         asked: &Address,
@@ -154,6 +155,8 @@ impl Cluster {
                     None => Next::Again(failure.into()),
                 }
             }
+            // Some of its keys have moved already and some have not: each must go by itself.
+            "TRYAGAIN" if !call.others.is_empty() => Next::Fail(failure.into()),
             "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" => Next::Again(failure.into()),
             "READONLY" => {
                 // It was a master, and is one no more: the map is old.

@@ -115,13 +115,17 @@ impl Connection {
     }
 
     async fn once(&self, call: ScriptCall<'_>, asking: bool) -> Result<Vec<i64>, Failure> {
-        let size = 96 + call.key.len() + call.args.len() * 12;
-        let mut command = Cmd::with_capacity(4 + call.args.len(), size);
+        let keys = 1 + call.others.len();
+        let size = 96 + keys * (call.key.len() + 8) + call.args.len() * 12;
+        let mut command = Cmd::with_capacity(3 + keys + call.args.len(), size);
         command
             .arg("EVALSHA")
             .arg(call.script.sha())
-            .arg("1")
+            .arg(keys)
             .arg(call.key);
+        for key in call.others {
+            command.arg(key);
+        }
         for arg in call.args.iter() {
             command.arg(arg);
         }

@@ -35,13 +35,15 @@ impl Script {
     }
 }
 
-/// One call of a script on one key.
+/// One call of a script on its keys.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptCall<'a> {
     /// Which script.
     pub script: &'static Script,
-    /// The only key it touches: `KEYS[1]`. Printable ASCII without spaces.
+    /// `KEYS[1]`. Printable ASCII without spaces.
     pub key: &'a str,
+    /// The other keys it touches. None, unless the executor [merges](RedisExecutor::merging).
+    pub others: &'a [String],
     /// `ARGV`.
     pub args: &'a Args,
 }
@@ -102,6 +104,18 @@ impl fmt::Debug for Args {
     }
 }
 
+/// Which calls on different keys may be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Merging {
+    /// None: each call has one key.
+    Never,
+    /// All: the server is no cluster.
+    Always,
+    /// Those on keys in the same [slot](crate::key_slot).
+    WithinSlot,
+}
+
 /// A client of Redis or Valkey that runs scripts: the application's own, so that Tollgate opens no
 /// second connection to the same server.
 ///
@@ -158,6 +172,12 @@ impl fmt::Debug for Args {
 /// assert_eq!(backend.to_string(), "redis (the application's client)");
 /// ```
 pub trait RedisExecutor: fmt::Debug + Send + Sync + 'static {
+    /// Which calls may be merged into one on several keys ([`ScriptCall::others`]), to save the
+    /// server work when many callers come at the same time. None, by default.
+    fn merging(&self) -> Merging {
+        Merging::Never
+    }
+
     /// Runs a script and answers its integers.
     fn run(
         &self,

@@ -42,5 +42,5 @@ pub use backend::RedisBackend;
 pub use client::Client;
 pub use config::Builder;
 pub use error::error_kind;
-pub use executor::{Args, RedisExecutor, Script, ScriptCall};
+pub use executor::{Args, Merging, RedisExecutor, Script, ScriptCall};
 pub use slot::key_slot;

@@ -270,7 +270,68 @@ pub(crate) fn short_decision(
     Ok(Some(Decision::of_one(at, answer)))
 }
 
-fn malformed() -> BackendError {
+/// The beginning of the arguments of `token_bucket_us_many`; [`push_runs`] adds each record.
+pub(crate) fn many_args(records: usize, at: Option<Timestamp>) -> Result<Args, BackendError> {
+    let mut args = Args::with_capacity(1 + 4 * records);
+    match at {
+        Some(at) => args.push_number(moment(at)?),
+        None => args.push(""),
+    }
+    Ok(args)
+}
+
+/// One record's charges: each cost in a row once. Whether they could be told: only fixed ones can.
+pub(crate) fn push_runs(args: &mut Args, quota: &Quota, costs: &[Cost]) -> bool {
+    if costs.is_empty() || costs.iter().any(|cost| cost.min() != cost.max()) {
+        return false;
+    }
+    let runs = || costs.chunk_by(|a, b| a == b);
+    args.push_number(quota.units_when_full());
+    args.push_number(runs().count() as u64);
+    for run in runs() {
+        args.push_number(units(quota, run[0].min()));
+        args.push_number(run.len() as u64);
+    }
+    true
+}
+
+/// Reads what `token_bucket_us_many` replied for one record: what was missing from a full bucket.
+pub(crate) fn short_decisions(
+    quota: &Quota,
+    at: Timestamp,
+    costs: &[Cost],
+    debt: i64,
+) -> Result<Option<Vec<Decision>>, BackendError> {
+    if debt == DECLINED {
+        return Ok(None);
+    }
+    let debt = u128::try_from(debt).map_err(|_| malformed())?;
+    let mut meter = Meter::TokenBucket(token_bucket::Meter { debt, moved: false });
+    let decide = |cost: &Cost| {
+        let allowed = meter.available(quota) >= cost.min();
+        let granted = if allowed { cost.min() } else { 0 };
+        if allowed {
+            meter.charge(quota, granted);
+        }
+        let request = Request {
+            cost: cost.min(),
+            allowed,
+            granted,
+        };
+        Decision::of_one(at, meter.answer(quota, None, at.as_micros(), request))
+    };
+    Ok(Some(costs.iter().map(decide).collect()))
+}
+
+/// As many charges of 1 as one that takes up to so many.
+pub(crate) fn ones(costs: &[Cost]) -> Option<Cost> {
+    if costs.iter().any(|cost| *cost != Cost::ONE) {
+        return None;
+    }
+    Cost::range(1, costs.len() as u64).ok()
+}
+
+pub(crate) fn malformed() -> BackendError {
     BackendError::new(
         ErrorKind::Malformed,
         "the script's reply has another shape; is something else answering?",

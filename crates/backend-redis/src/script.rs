@@ -7,7 +7,7 @@ use tollgate_core::{Algorithm, Quota};
 use crate::Script;
 
 /// How many there are.
-pub(crate) const SCRIPTS: usize = 10;
+pub(crate) const SCRIPTS: usize = 11;
 
 macro_rules! scripts {
     ($($index:literal $name:ident $text:literal),*) => {$(
@@ -30,7 +30,8 @@ scripts! {
     6 POLICY_WITH_LOG "policy_with_log",
     7 RESET "reset",
     8 PING "ping",
-    9 LEASE "lease"
+    9 LEASE "lease",
+    10 TOKEN_BUCKET_US_MANY "token_bucket_us_many"
 }
 
 /// The script that runs any operation on a policy of these quotas.
@@ -55,6 +56,12 @@ pub(crate) fn of_one(quotas: &[Quota]) -> Option<(&'static Script, &Quota)> {
         _ => &SLIDING_LOG,
     };
     Some((script, quota))
+}
+
+/// The script that makes charges of 1 on a single quota as it would make one of that many or less.
+pub(crate) fn of_ones(quotas: &[Quota]) -> Option<(&'static Script, &Quota)> {
+    // A log's script tells only what one charge needs to know.
+    of_one(quotas).filter(|(_, quota)| quota.algorithm() != Algorithm::SlidingLog)
 }
 
 /// Whether a charge of a fixed cost takes the short way: one token bucket whose whole record is a

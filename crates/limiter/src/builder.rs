@@ -10,10 +10,13 @@ use tollgate_core::{Clock, CounterBackend, SharedBackend};
 
 use crate::limiter::Inner;
 use crate::monitor::Monitor;
-use crate::{Breaker, CircuitBreaker, FailurePolicy, Fallback, Limiter, Tiered, Timeout, metering};
+use crate::{
+    Breaker, CircuitBreaker, Coalesced, FailurePolicy, Fallback, Limiter, Tiered, Timeout, metering,
+};
 
 /// Puts a [`Limiter`] together:
-/// `Tiered(Fallback(CircuitBreaker(Timeout(store, 50ms)), open), 100000)`.
+/// `Tiered(Fallback(CircuitBreaker(Timeout(Coalesced(store), 50ms)), open), 100000)`, where
+/// `Coalesced` is there for the stores that gain by it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,6 +42,7 @@ pub struct Builder {
     breaker: Breaker,
     remembered: usize,
     remembered_for: Option<Duration>,
+    coalesce: Option<bool>,
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -52,6 +56,7 @@ impl Builder {
             breaker: Breaker::default(),
             remembered: 100_000,
             remembered_for: None,
+            coalesce: None,
             clock: None,
         }
     }
@@ -107,6 +112,16 @@ impl Builder {
         self.remember_refusals(0)
     }
 
+    /// Whether concurrent charges share trips to the store; see [`Coalesced`]. Default: where a trip
+    /// costs so much that the store [says](CounterBackend::prefers_coalescing) they should.
+    ///
+    /// Worth it on Redis too where single keys are hot or the server is busy.
+    #[must_use]
+    pub const fn coalesce(mut self, on: bool) -> Self {
+        self.coalesce = Some(on);
+        self
+    }
+
     /// Decides by this clock instead of the store's: virtual time, for tests and simulations.
     ///
     /// Timeouts, the breaker and [`acquire_wait`](crate::RateLimit::acquire_wait) still wait in the
@@ -121,8 +136,10 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Limiter {
         let monitor = Arc::new(Monitor::new(&self.name, self.on_failure));
-        let timeout =
-            Timeout::new(self.backend, self.timeout).recording(metering::waited(&self.name));
+        let coalesce = self.coalesce;
+        let on = coalesce.unwrap_or_else(|| self.backend.prefers_coalescing());
+        let store = Coalesced::with(self.backend, on, metering::coalesced(&self.name, on));
+        let timeout = Timeout::new(store, self.timeout).recording(metering::waited(&self.name));
         let state = metering::breaker_state(&self.name);
         state.set(metering::breaker_value(crate::BreakerState::Closed));
         let notified = Arc::clone(&monitor);
@@ -170,6 +187,7 @@ impl fmt::Debug for Builder {
             .field("breaker", &self.breaker)
             .field("remembered", &self.remembered)
             .field("remembered_for", &self.remembered_for)
+            .field("coalesce", &self.coalesce)
             .field("clock", &self.clock)
             .finish_non_exhaustive()
     }

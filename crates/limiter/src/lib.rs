@@ -21,8 +21,8 @@
 //!
 //! - [`connect`] turns a URL into a store; the features of this crate decide which schemes are in.
 //! - [`Limiter`] puts the protection around it, and [`RateLimit`] is one policy, ready to be asked.
-//! - [`Timeout`], [`CircuitBreaker`], [`Fallback`] and [`Tiered`] are that protection, each a
-//!   backend around a backend, for those who stack their own.
+//! - [`Coalesced`], [`Timeout`], [`CircuitBreaker`], [`Fallback`] and [`Tiered`] are that
+//!   protection, each a backend around a backend, for those who stack their own.
 //! - [`Health`] says whether limits are being enforced, and [`Limiter::watch`] when that changes.
 //!
 //! Everything of `tollgate_core` is here too.

@@ -11,10 +11,12 @@ use tollgate_core::{
 
 use crate::monitor::Monitor;
 use crate::rate_limit::{RateLimit, Registered};
-use crate::{Builder, CircuitBreaker, FailurePolicy, Fallback, Health, Tiered, Timeout, Watch};
+use crate::{
+    Builder, CircuitBreaker, Coalesced, FailurePolicy, Fallback, Health, Tiered, Timeout, Watch,
+};
 
 /// The whole stack; static, so that only the store at its bottom is behind a pointer.
-pub(crate) type Stack = Tiered<Fallback<CircuitBreaker<Timeout<SharedBackend>>>>;
+pub(crate) type Stack = Tiered<Fallback<CircuitBreaker<Timeout<Coalesced<SharedBackend>>>>>;
 
 /// A store behind a timeout, a circuit breaker, a failure policy and a memory of refusals.
 ///

@@ -8,6 +8,8 @@
 //! | `tollgate_decisions_total` | counter | limiter, policy, outcome, origin |
 //! | `tollgate_unenforced_decisions_total` | counter | limiter, policy, reason |
 //! | `tollgate_backend_seconds` | histogram of the calls that had to wait | limiter |
+//! | `tollgate_coalesced_charges` | histogram of the charges in a trip of those that waited | limiter |
+//! | `tollgate_coalesced_waiting` | gauge of the charges left waiting when a trip leaves | limiter |
 //!
 //! Handles are made when a limiter or a policy is, so the recorder must be installed before.
 
@@ -15,6 +17,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tollgate_core::{Decision, ErrorKind, Origin};
 
 use crate::BreakerState;
+use crate::coalesced::Meters;
 
 pub(crate) fn enforcing(limiter: &str) -> Gauge {
     gauge!("tollgate_enforcing", "limiter" => limiter.to_owned())
@@ -34,6 +37,17 @@ pub(crate) const fn breaker_value(state: BreakerState) -> f64 {
 
 pub(crate) fn waited(limiter: &str) -> Histogram {
     histogram!("tollgate_backend_seconds", "limiter" => limiter.to_owned())
+}
+
+/// Only where there is something to measure.
+pub(crate) fn coalesced(limiter: &str, on: bool) -> Meters {
+    if !on {
+        return Meters::none();
+    }
+    Meters {
+        charges: histogram!("tollgate_coalesced_charges", "limiter" => limiter.to_owned()),
+        waiting: gauge!("tollgate_coalesced_waiting", "limiter" => limiter.to_owned()),
+    }
 }
 
 pub(crate) fn unenforced(limiter: &str, policy: &str, reason: ErrorKind) -> Counter {

@@ -19,8 +19,8 @@ use crate::time::{FOREVER, Instant};
 /// A call that is not answered in time fails with [`ErrorKind::Timeout`], and is dropped: it may
 /// have been charged. A backend that answers without waiting (memory) costs no timer.
 ///
-/// Place it innermost, so that the breaker sees timeouts as failures:
-/// `CircuitBreaker(Timeout(redis))`. In `Timeout(CircuitBreaker(redis))` a timed-out call is
+/// Place it innermost but for [`Coalesced`](crate::Coalesced), so that the breaker sees timeouts as
+/// failures: `CircuitBreaker(Timeout(redis))`. In `Timeout(CircuitBreaker(redis))` a timed-out call is
 /// dropped inside the breaker, which learns nothing, and never opens on a store that hangs.
 ///
 /// Needs a tokio runtime with its timer enabled, once a call has to wait.

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use common::recorder::Recorded;
 use common::{Mode, Scripted, at, quotas};
 use tokio::task::{JoinHandle, yield_now};
 use tollgate::{
-    Algorithm, BackendError, Coalesced, Cost, CounterBackend, Decision, ErrorKind, Key, Policy,
-    Subject, Timeout, Timestamp,
+    Algorithm, BackendError, Coalesced, Cost, CounterBackend, Decision, ErrorKind, Key, Limiter,
+    Policy, Subject, Timeout, Timestamp,
 };
 use tollgate_testkit::{Rng, wait_until};
 
@@ -76,7 +77,7 @@ impl Lab {
     }
 }
 
-async fn eventually(condition: impl Fn() -> bool) {
+async fn eventually(condition: impl Fn() -> bool + Send + Sync) {
     wait_until("the condition holds", PATIENT, async || condition()).await;
 }
 
@@ -595,14 +596,13 @@ fn when_its_runtime_ends_those_in_another_are_told_or_begin_anew() {
     let first = one.block_on(async {
         let first = lab.spawn("k", Cost::ONE);
         eventually(|| lab.store.calls() == 1).await;
-        lab.queue("k", Cost::ONE).await;
-        first
+        [first, lab.queue("k", Cost::ONE).await]
     });
-    let (told, anew) = two.block_on(async {
+    let [told, anew] = two.block_on(async {
         let told = lab.queue("k", Cost::ONE).await;
         lab.release().await;
         eventually(|| lab.store.calls() == 2).await;
-        (told, lab.queue("k", Cost::ONE).await)
+        [told, lab.queue("k", Cost::ONE).await]
     });
     drop(first);
     one.shutdown_timeout(Duration::from_secs(10));
@@ -643,4 +643,59 @@ async fn the_rest_goes_straight_through() {
     lab.release().await;
     first.await.unwrap().unwrap();
     assert_eq!(waiting.await.unwrap().unwrap().remaining(), Some(8));
+}
+
+#[tokio::test]
+async fn a_limiter_coalesces_where_the_store_prefers_it_or_somebody_says_so() {
+    let name = |store: &Scripted, say: Option<bool>| {
+        let mut builder = Limiter::builder(store.clone());
+        if let Some(on) = say {
+            builder = builder.coalesce(on);
+        }
+        builder.build().to_string()
+    };
+    let (cheap, dear) = (Scripted::default(), Scripted::default().preferring());
+    for (store, say, on) in [
+        (&cheap, None, false),
+        (&cheap, Some(true), true),
+        (&dear, None, true),
+        (&dear, Some(false), false),
+    ] {
+        let name = name(store, say);
+        assert_eq!(
+            name.contains("Timeout(Coalesced(scripted), 50ms)"),
+            on,
+            "{name}"
+        );
+        assert_eq!(name.contains("Timeout(scripted, 50ms)"), !on, "{name}");
+    }
+}
+
+#[test]
+fn its_trips_are_measured() {
+    let recorded = Recorded::default();
+    metrics::with_local_recorder(&recorded, || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let store = Scripted::new(Mode::Yields(3));
+            let limiter = Limiter::builder(store).name("api").coalesce(true).build();
+            let limit = limiter.policy("p", quotas("100/s")).unwrap();
+            let calls: Vec<_> = (0..8)
+                .map(|_| {
+                    let limit = limit.clone();
+                    tokio::spawn(async move { limit.acquire("k").await.unwrap() })
+                })
+                .collect();
+            for call in calls {
+                call.await.unwrap();
+            }
+        });
+    });
+    let trips = recorded.count("tollgate_coalesced_charges{limiter=api}");
+    assert_eq!(trips, Some(1), "seven charges waited and left together");
+    let waiting = recorded.gauge("tollgate_coalesced_waiting{limiter=api}");
+    assert_eq!(waiting, Some(0.0));
 }

@@ -268,7 +268,7 @@ async fn s85_check_and_count_are_one_step_on_redis_and_valkey() {
         }
         tried += 1;
         let server = RedisServer::builder().flavor(flavor).start().await;
-        let limiter = crate::processes::limiter(&server.url()).await;
+        let limiter = crate::processes::limiter(&server.url(), false).await;
         for algorithm in Algorithm::ALL {
             let quota = format!("50/60s {algorithm}").parse().unwrap();
             let limit = limiter.policy(&fresh("s85"), [quota]).unwrap();

@@ -5,6 +5,7 @@
 mod atomicity;
 mod breaker;
 mod clocks;
+mod coalesced;
 #[cfg(feature = "containers")]
 mod containers;
 mod contracts;

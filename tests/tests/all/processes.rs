@@ -10,6 +10,8 @@ use tollgate::{Limiter, ManualClock, RateLimit};
 
 /// The environment of the second process: where the store is.
 const STORE: &str = "TOLLGATE_TESTS_STORE";
+/// And whether its charges share trips to it.
+const COALESCE: &str = "TOLLGATE_TESTS_COALESCE";
 
 /// This test binary once more, running nothing but [`second_process`].
 pub(crate) struct Second {
@@ -19,7 +21,7 @@ pub(crate) struct Second {
 }
 
 impl Second {
-    pub(crate) async fn start(store: &str) -> Self {
+    pub(crate) async fn start(store: &str, coalesce: bool) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "processes::second_process",
@@ -28,6 +30,7 @@ impl Second {
                 "--nocapture",
             ])
             .env(STORE, store)
+            .env(COALESCE, coalesce.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -73,9 +76,10 @@ impl Second {
 }
 
 /// A limiter on a store, in virtual time at T0.
-pub(crate) async fn limiter(url: &str) -> Limiter {
+pub(crate) async fn limiter(url: &str, coalesce: bool) -> Limiter {
     Limiter::builder(connect(url).await)
         .timeout(PATIENT)
+        .coalesce(coalesce)
         .clock(ManualClock::new(T0))
         .build()
 }
@@ -101,7 +105,8 @@ pub(crate) async fn charge_at_once(limit: &RateLimit, charges: usize) -> usize {
 #[ignore = "the second process of other tests, which start it"]
 async fn second_process() {
     let url = std::env::var(STORE).expect("another test starts this one");
-    let limiter = limiter(&url).await;
+    let coalesce = std::env::var(COALESCE).is_ok_and(|coalesce| coalesce == "true");
+    let limiter = limiter(&url, coalesce).await;
     println!("second: ready");
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await.unwrap() {

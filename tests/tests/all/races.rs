@@ -31,12 +31,19 @@ async fn b11_b84_four_processes_on_one_key_of_memcached_admit_exactly_the_limit(
     several_processes_admit_exactly_100(shared_memcached().await.url(), 4, 100).await;
 }
 
-/// This process and others, each with so many charges at once, and none with an error.
+/// This process and others, each with so many charges at once, and none with an error; by themselves
+/// and sharing trips.
 async fn several_processes_admit_exactly_100(url: &str, processes: usize, charges: usize) {
-    let here = limiter(url).await;
+    for coalesce in [false, true] {
+        are_exact(url, processes, charges, coalesce).await;
+    }
+}
+
+async fn are_exact(url: &str, processes: usize, charges: usize, coalesce: bool) {
+    let here = limiter(url, coalesce).await;
     let mut others = Vec::new();
     for _ in 1..processes {
-        others.push(Second::start(url).await);
+        others.push(Second::start(url, coalesce).await);
     }
     for quotas in QUOTAS {
         let name = fresh("b11");
@@ -70,7 +77,7 @@ fn b11_two_thread_pools_on_memory_admit_exactly_100_of_400() {
     };
     let (one, other) = (pool(), pool());
     for quotas in QUOTAS {
-        let limiter = one.block_on(limiter("memory://"));
+        let limiter = one.block_on(limiter("memory://", false));
         let limit = limiter
             .policy("b11", Quota::parse_list(quotas).unwrap())
             .unwrap();
@@ -124,7 +131,7 @@ impl Lost {
 
     /// How much of "k" the store has counted, asked past the proxy.
     async fn used(&self) -> u64 {
-        let direct = limiter(&self.server.url()).await;
+        let direct = limiter(&self.server.url(), false).await;
         let limit = direct.policy("lost", ["10/60s".parse().unwrap()]).unwrap();
         10 - limit.peek("k").await.unwrap().remaining().unwrap()
     }

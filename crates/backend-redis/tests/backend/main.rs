@@ -12,6 +12,7 @@ mod numbers;
 mod scripts;
 mod start;
 mod stub;
+mod together;
 mod topologies;
 
 use std::hash::{BuildHasher, RandomState};

@@ -89,18 +89,23 @@ struct Shared<B> {
 pub(crate) struct Meters {
     /// How many charges one carries.
     pub(crate) charges: Histogram,
-    /// How many were left waiting when one left.
+    /// How many are left waiting when one leaves.
     pub(crate) waiting: Gauge,
+}
+
+impl Meters {
+    pub(crate) fn none() -> Self {
+        Self {
+            charges: Histogram::noop(),
+            waiting: Gauge::noop(),
+        }
+    }
 }
 
 impl<B: CounterBackend> Coalesced<B> {
     /// Concurrent charges share trips to `inner`.
     pub fn new(inner: B) -> Self {
-        let meters = Meters {
-            charges: Histogram::noop(),
-            waiting: Gauge::noop(),
-        };
-        Self::with(inner, true, meters)
+        Self::with(inner, true, Meters::none())
     }
 
     /// If not `on`, it is not there: every call goes straight through.

@@ -49,6 +49,7 @@ struct Inner {
     held: Mutex<VecDeque<Release>>,
     log: Mutex<Vec<String>>,
     merges: AtomicBool,
+    prefers: AtomicBool,
 }
 
 impl Default for Inner {
@@ -61,6 +62,7 @@ impl Default for Inner {
             held: Mutex::default(),
             log: Mutex::default(),
             merges: AtomicBool::new(false),
+            prefers: AtomicBool::new(false),
         }
     }
 }
@@ -81,6 +83,12 @@ impl Scripted {
     /// Decides charges on several keys in one trip, but for keys that begin with `!`.
     pub fn merging(self) -> Self {
         self.0.merges.store(true, Ordering::SeqCst);
+        self
+    }
+
+    /// Says that charges should be coalesced.
+    pub fn preferring(self) -> Self {
+        self.0.prefers.store(true, Ordering::SeqCst);
         self
     }
 
@@ -216,6 +224,10 @@ impl CounterBackend for Scripted {
 
     fn merge_group(&self, _: Subject<'_>) -> Option<u64> {
         self.0.merges.load(Ordering::SeqCst).then_some(7)
+    }
+
+    fn prefers_coalescing(&self) -> bool {
+        self.0.prefers.load(Ordering::SeqCst)
     }
 
     fn warnings(&self) -> Vec<String> {
