@@ -1,9 +1,9 @@
 -- Several records of the shape of `token_bucket_us`, each charged several times: what many callers
 -- ask at the same time, in one call. The same decisions, one charge after the other.
 --
--- KEYS: records, no two the same. ARGV: now ('': the server's clock), then for each record its full
--- bucket in units (us) and the number of runs, and for each run the cost in units and how often it
--- is charged.
+-- KEYS: records, no two the same. ARGV: now ('': the server's clock), then for each row of records
+-- that are charged alike: how many, their full bucket in units (us), the number of runs, and for each
+-- run the cost in units and how often it is charged.
 -- Replies for each record what was missing from a full bucket before, in units. -2^53 where the
 -- value has another shape: nothing was done for it, ask `policy`.
 local now = ARGV[1]
@@ -16,14 +16,18 @@ else
 end
 local format = string.format
 local found = redis.call('MGET', unpack(KEYS))
-local reply, arg = {}, 1
+local reply, arg = {}, 2
+local left, full, first, last = 0, 0, 0, 0
 for i = 1, #KEYS do
+  if left == 0 then
+    left, full, first, last = ARGV[arg] + 0, ARGV[arg + 1] + 0, arg + 3, arg + 2 + 2 * ARGV[arg + 2]
+    arg = last + 1
+  end
+  left = left - 1
   local key, stored = KEYS[i], found[i]
   -- A value of another type reads as none.
   if not stored then stored = redis.pcall('GET', key) end
   local tat = tonumber(stored)
-  local full, first = ARGV[arg + 1] + 0, arg + 3
-  arg = arg + 2 + 2 * ARGV[arg + 2]
   if stored and not tat then
     reply[i] = -9007199254740992
   else
@@ -36,7 +40,7 @@ for i = 1, #KEYS do
     end
     local debt = tat - now
     reply[i] = debt
-    for run = first, arg, 2 do
+    for run = first, last, 2 do
       local units, times = ARGV[run] + 0, ARGV[run + 1] + 0
       local level = full - debt
       local fit = level > 0 and (level - level % units) / units or 0

@@ -129,11 +129,10 @@ impl<E: RedisExecutor> RedisBackend<E> {
         let mut asked = Vec::with_capacity(batches.len());
         let mut keys = Vec::with_capacity(batches.len());
         let at = batches.first().and_then(|batch| batch.subject.at);
-        let mut args = record::many_args(batches.len(), at)?;
         for (i, Batch { subject, costs }) in batches.iter().enumerate() {
             if let Some(quota) = script::in_micros(subject.policy.quotas())
                 && subject.at == at
-                && record::push_runs(&mut args, quota, costs)
+                && record::fixed(costs)
             {
                 keys.push(storage_key(&self.prefix, subject.policy, subject.key));
                 asked.push((i, quota, *costs));
@@ -142,6 +141,7 @@ impl<E: RedisExecutor> RedisBackend<E> {
         let Some((key, others)) = keys.split_first() else {
             return Ok(answers);
         };
+        let args = record::many_args(&asked, at)?;
         let call = ScriptCall {
             script: &script::TOKEN_BUCKET_US_MANY,
             key,

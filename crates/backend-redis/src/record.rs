@@ -270,29 +270,37 @@ pub(crate) fn short_decision(
     Ok(Some(Decision::of_one(at, answer)))
 }
 
-/// The beginning of the arguments of `token_bucket_us_many`; [`push_runs`] adds each record.
-pub(crate) fn many_args(records: usize, at: Option<Timestamp>) -> Result<Args, BackendError> {
-    let mut args = Args::with_capacity(1 + 4 * records);
+/// Charges on one record: which of the batches, by which quota, and what.
+pub(crate) type Charges<'a> = (usize, &'a Quota, &'a [Cost]);
+
+/// Whether `token_bucket_us_many` can make these charges: only fixed costs.
+pub(crate) fn fixed(costs: &[Cost]) -> bool {
+    !costs.is_empty() && costs.iter().all(|cost| cost.min() == cost.max())
+}
+
+/// The arguments of `token_bucket_us_many`: records in a row that are charged alike are told once,
+/// and so are costs in a row.
+pub(crate) fn many_args(
+    charges: &[Charges<'_>],
+    at: Option<Timestamp>,
+) -> Result<Args, BackendError> {
+    let mut args = Args::with_capacity(1 + 5 * charges.len());
     match at {
         Some(at) => args.push_number(moment(at)?),
         None => args.push(""),
     }
+    for alike in charges.chunk_by(|a, b| a.1 == b.1 && a.2 == b.2) {
+        let (_, quota, costs) = alike[0];
+        let runs = || costs.chunk_by(|a, b| a == b);
+        args.push_number(alike.len() as u64);
+        args.push_number(quota.units_when_full());
+        args.push_number(runs().count() as u64);
+        for run in runs() {
+            args.push_number(units(quota, run[0].min()));
+            args.push_number(run.len() as u64);
+        }
+    }
     Ok(args)
-}
-
-/// One record's charges: each cost in a row once. Whether they could be told: only fixed ones can.
-pub(crate) fn push_runs(args: &mut Args, quota: &Quota, costs: &[Cost]) -> bool {
-    if costs.is_empty() || costs.iter().any(|cost| cost.min() != cost.max()) {
-        return false;
-    }
-    let runs = || costs.chunk_by(|a, b| a == b);
-    args.push_number(quota.units_when_full());
-    args.push_number(runs().count() as u64);
-    for run in runs() {
-        args.push_number(units(quota, run[0].min()));
-        args.push_number(run.len() as u64);
-    }
-    true
 }
 
 /// Reads what `token_bucket_us_many` replied for one record: what was missing from a full bucket.

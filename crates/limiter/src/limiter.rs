@@ -140,10 +140,10 @@ impl Limiter {
     /// The store itself, without timeout, breaker or failure policy.
     #[must_use]
     pub fn backend(&self) -> &SharedBackend {
-        self.fallback().inner().inner().inner()
+        self.fallback().inner().inner().inner().inner()
     }
 
-    pub(crate) fn fallback(&self) -> &Fallback<CircuitBreaker<Timeout<SharedBackend>>> {
+    pub(crate) fn fallback(&self) -> &Fallback<CircuitBreaker<Timeout<Coalesced<SharedBackend>>>> {
         self.0.stack.inner()
     }
 

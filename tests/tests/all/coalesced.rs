@@ -131,7 +131,7 @@ async fn a_server_that_stalls_times_out_those_who_wait_and_is_asked_again() {
     for call in calls {
         assert!(!call.await.unwrap().origin().is_enforced());
     }
-    proxy.restore();
+    proxy.restore().await;
     tollgate_testkit::wait_until("it is asked again", PATIENT, async || {
         limit.acquire("k").await.unwrap().origin().is_enforced()
     })

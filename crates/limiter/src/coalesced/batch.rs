@@ -28,7 +28,6 @@ pub(super) struct Batch {
     slots: Mutex<Slots>,
 }
 
-#[derive(Default)]
 struct Slots {
     all: Vec<Slot>,
     /// How many wait for an answer.
@@ -72,15 +71,19 @@ impl Watch {
 }
 
 impl Batch {
-    /// An empty one, for `max` charges at most.
-    pub(super) fn new(subject: Subject<'_>, handle: Handle, max: usize) -> Self {
+    /// An empty one, for `max` charges at most and probably about `likely`.
+    pub(super) fn new(subject: Subject<'_>, handle: Handle, max: usize, likely: usize) -> Self {
         Self {
             policy: subject.policy.clone(),
             key: subject.key.clone().into_owned(),
             at: subject.at,
             handle,
             max,
-            slots: Mutex::default(),
+            slots: Mutex::new(Slots {
+                all: Vec::with_capacity(likely),
+                live: 0,
+                watch: None,
+            }),
         }
     }
 

@@ -29,7 +29,11 @@ pub(super) struct Lanes {
 
 /// What waits while the subject is under way, or until its group has a trip to spare.
 #[derive(Default)]
-struct Lane(VecDeque<Arc<Batch>>);
+struct Lane {
+    waiting: VecDeque<Arc<Batch>>,
+    /// How many charges the last batch held: about as many as the next.
+    last: usize,
+}
 
 /// Subjects that may share trips.
 #[derive(Default)]
@@ -126,7 +130,7 @@ impl Lanes {
         let first = lanes
             .iter()
             .chain(ready)
-            .find_map(|id| self.lanes.get(id)?.0.front());
+            .find_map(|id| self.lanes.get(id)?.waiting.front());
         let handle = first.map(|batch| batch.handle.clone());
         if handle.is_none() {
             self.next((lanes, group));
@@ -146,16 +150,16 @@ impl Lanes {
                 continue;
             };
             match &mut group {
-                _ if lane.get().0.is_empty() => drop(lane.remove()),
+                _ if lane.get().waiting.is_empty() => drop(lane.remove()),
                 Some(group) => group.get_mut().ready.push_back(*id),
-                None => next.extend(lane.get_mut().0.pop_front().map(|batch| (*id, batch))),
+                None => next.extend(lane.get_mut().pop().map(|batch| (*id, batch))),
             }
         }
         if let Some(mut group) = group {
             while next.len() < MAX_SUBJECTS
                 && let Some(id) = group.get_mut().ready.pop_front()
             {
-                let batch = self.lanes.get_mut(&id).and_then(|lane| lane.0.pop_front());
+                let batch = self.lanes.get_mut(&id).and_then(Lane::pop);
                 next.extend(batch.map(|batch| (id, batch)));
             }
             if next.is_empty() {
@@ -185,7 +189,7 @@ impl Lanes {
         let stranded: Vec<_> = closed
             .iter()
             .filter_map(|id| self.lanes.remove(id))
-            .flat_map(|lane| lane.0)
+            .flat_map(|lane| lane.waiting)
             .collect();
         self.queued -= stranded.iter().map(|batch| batch.len()).sum::<usize>();
         stranded
@@ -193,8 +197,14 @@ impl Lanes {
 }
 
 impl Lane {
+    fn pop(&mut self) -> Option<Arc<Batch>> {
+        let batch = self.waiting.pop_front()?;
+        self.last = batch.len();
+        Some(batch)
+    }
+
     fn join(&mut self, subject: Subject<'_>, cost: Cost) -> Entered {
-        if let Some(batch) = self.0.back() {
+        if let Some(batch) = self.waiting.back() {
             if !batch.is_of(subject) {
                 return Entered::Alone;
             }
@@ -207,8 +217,8 @@ impl Lane {
             return Entered::Alone;
         };
         let max = (MAX_CHARGES / subject.policy.quotas().len()).max(1);
-        let batch = Arc::new(Batch::new(subject, handle, max));
-        self.0.push_back(Arc::clone(&batch));
+        let batch = Arc::new(Batch::new(subject, handle, max, self.last.max(1)));
+        self.waiting.push_back(Arc::clone(&batch));
         match batch.join(cost) {
             Some(index) => Entered::Wait(batch, index),
             None => Entered::Alone,
