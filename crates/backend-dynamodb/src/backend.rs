@@ -389,6 +389,15 @@ impl CounterBackend for DynamoBackend {
     }
 
     /// Asks for a write that never happens, so that a table that takes none is not reported well.
+    fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        Self::check(policy)
+    }
+
+    /// A trip takes milliseconds, and a write costs money.
+    fn prefers_coalescing(&self) -> bool {
+        true
+    }
+
     async fn ping(&self) -> Result<(), BackendError> {
         let key = format!("{}:v1:ping", self.prefix);
         let mut update = Update::default();

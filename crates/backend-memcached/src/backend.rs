@@ -130,6 +130,11 @@ impl CounterBackend for MemcachedBackend {
     async fn ping(&self) -> Result<(), BackendError> {
         bounded(self.timeout, self.ping_all()).await
     }
+
+    /// A swap that another writer beats is a trip for nothing.
+    fn prefers_coalescing(&self) -> bool {
+        true
+    }
 }
 
 impl fmt::Display for MemcachedBackend {

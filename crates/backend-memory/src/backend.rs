@@ -318,6 +318,10 @@ impl CounterBackend for MemoryBackend {
         false
     }
 
+    fn accepts(&self, _: &Policy) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Says so if in the last minute the bound was reached and keys shared the overflow record.
     fn warnings(&self) -> Vec<String> {
         if !self.overflow.is_in_use(self.time.moment(None).now) {

@@ -71,6 +71,7 @@ impl<E: RedisExecutor> RedisBackend<E> {
         let call = ScriptCall {
             script: &script::LEASE,
             key: &key,
+            others: &[],
             args: &args,
         };
         let reply = self.executor().run(call).await?;

@@ -145,6 +145,16 @@ pub trait CounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
         false
     }
 
+    /// Whether this store can count the policy at all; asked once, when a limiter is given the
+    /// policy, so that what would always fail does so at start. By default it can.
+    ///
+    /// # Errors
+    /// What it cannot hold, and what it could instead.
+    fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        let _ = policy;
+        Ok(())
+    }
+
     /// What an operator should know about the store although it works: settings that put counters
     /// at risk, such as an eviction policy that drops them. One sentence each; a health report
     /// shows them.

@@ -124,4 +124,7 @@ pub enum PolicyError {
         "policy {0:?}: already registered with other quotas; use another name, or the same quotas to share its counters"
     )]
     Taken(Box<str>),
+    /// The store cannot count it.
+    #[error("{0}")]
+    Store(Box<str>),
 }

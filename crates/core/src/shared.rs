@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{BackendError, Batch, Cost, CounterBackend, Decision, Refund, Subject};
+use crate::{BackendError, Batch, Cost, CounterBackend, Decision, Policy, Refund, Subject};
 
 /// [`CounterBackend`] as an object; every backend is one.
 #[async_trait]
@@ -46,6 +46,8 @@ pub trait DynCounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
     fn dyn_merge_group(&self, subject: Subject<'_>) -> Option<u64>;
     /// See [`CounterBackend::prefers_coalescing`].
     fn dyn_prefers_coalescing(&self) -> bool;
+    /// See [`CounterBackend::accepts`].
+    fn dyn_accepts(&self, policy: &Policy) -> Result<(), BackendError>;
     /// See [`CounterBackend::warnings`].
     fn dyn_warnings(&self) -> Vec<String>;
 }
@@ -109,6 +111,10 @@ impl<B: CounterBackend> DynCounterBackend for B {
 
     fn dyn_prefers_coalescing(&self) -> bool {
         self.prefers_coalescing()
+    }
+
+    fn dyn_accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        self.accepts(policy)
     }
 
     fn dyn_warnings(&self) -> Vec<String> {
@@ -192,6 +198,10 @@ impl CounterBackend for SharedBackend {
 
     fn prefers_coalescing(&self) -> bool {
         self.0.dyn_prefers_coalescing()
+    }
+
+    fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        self.0.dyn_accepts(policy)
     }
 
     fn warnings(&self) -> Vec<String> {

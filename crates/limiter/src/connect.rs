@@ -38,6 +38,8 @@ pub async fn connect(url: &str) -> Result<SharedBackend, ConnectError> {
 /// | `redis://`, `valkey://` | `redis` | one server: `redis://user:password@host:port/db` |
 /// | `redis+unix://`, `redis+cluster://`, `redis+sentinel://`, and with `valkey` | `redis` | a socket, a cluster, behind sentinels |
 /// | `rediss://` and the like | `redis-tls` | the same, encrypted |
+/// | `dynamodb://` | `dynamodb` | a table: `dynamodb://table?region=eu-west-1` |
+/// | `memcached://` | `memcached` | one server or several: `memcached://a:11211,b:11211` |
 ///
 /// ```
 /// use tollgate::Connect;
@@ -104,6 +106,8 @@ impl<'a> Connect<'a> {
         let scheme = url::scheme(self.url)?;
         match scheme.as_str() {
             "memory" => self.memory(),
+            "dynamodb" => self.dynamodb().await,
+            "memcached" => self.memcached().await,
             redis if url::is_redis(redis) => self.redis(redis).await,
             _ => Err(ConnectError::Unknown { scheme }),
         }
@@ -143,6 +147,58 @@ impl<'a> Connect<'a> {
             backend.connect_or_degrade().await?
         };
         Ok(SharedBackend::new(backend))
+    }
+
+    #[cfg(feature = "dynamodb")]
+    async fn dynamodb(self) -> Result<SharedBackend, ConnectError> {
+        let mut backend = tollgate_dynamodb::DynamoBackend::builder(self.url);
+        if let Some(prefix) = self.prefix {
+            backend = backend.prefix(prefix);
+        }
+        if let Some(limit) = self.timeout {
+            backend = backend.timeout(limit);
+        }
+        let backend = if self.require {
+            backend.connect().await?
+        } else {
+            backend.connect_or_degrade().await?
+        };
+        Ok(SharedBackend::new(backend))
+    }
+
+    #[cfg(not(feature = "dynamodb"))]
+    #[expect(
+        clippy::unused_async,
+        reason = "the same call with and without the feature"
+    )]
+    async fn dynamodb(self) -> Result<SharedBackend, ConnectError> {
+        Err(ConnectError::disabled("dynamodb", "dynamodb"))
+    }
+
+    #[cfg(feature = "memcached")]
+    async fn memcached(self) -> Result<SharedBackend, ConnectError> {
+        let mut backend = tollgate_memcached::MemcachedBackend::builder(self.url);
+        if let Some(prefix) = self.prefix {
+            backend = backend.prefix(prefix);
+        }
+        if let Some(limit) = self.timeout {
+            backend = backend.timeout(limit);
+        }
+        let backend = if self.require {
+            backend.connect().await?
+        } else {
+            backend.connect_or_degrade().await?
+        };
+        Ok(SharedBackend::new(backend))
+    }
+
+    #[cfg(not(feature = "memcached"))]
+    #[expect(
+        clippy::unused_async,
+        reason = "the same call with and without the feature"
+    )]
+    async fn memcached(self) -> Result<SharedBackend, ConnectError> {
+        Err(ConnectError::disabled("memcached", "memcached"))
     }
 
     #[cfg(not(feature = "redis"))]

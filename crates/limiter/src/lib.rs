@@ -62,6 +62,12 @@ pub use rate_limit::RateLimit;
 pub use tiered::Tiered;
 pub use timeout::Timeout;
 
+/// Counting in DynamoDB: [`DynamoBackend`](dynamodb::DynamoBackend).
+#[cfg(feature = "dynamodb")]
+pub use tollgate_dynamodb as dynamodb;
+/// Counting in memcached: [`MemcachedBackend`](memcached::MemcachedBackend).
+#[cfg(feature = "memcached")]
+pub use tollgate_memcached as memcached;
 /// Counting in this process: [`MemoryBackend`](memory::MemoryBackend).
 #[cfg(feature = "memory")]
 pub use tollgate_memory as memory;

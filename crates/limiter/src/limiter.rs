@@ -62,14 +62,18 @@ impl Limiter {
     /// a failure policy of its own before.
     ///
     /// # Errors
-    /// [`PolicyError::Taken`] when the name belongs to other quotas already; and when the name or
-    /// the number of quotas is not one a policy can have.
+    /// [`PolicyError::Taken`] when the name belongs to other quotas already, [`PolicyError::Store`]
+    /// when the store cannot count such a policy; and when the name or the number of quotas is not
+    /// one a policy can have.
     pub fn policy(
         &self,
         name: &str,
         quotas: impl IntoIterator<Item = Quota>,
     ) -> Result<RateLimit, PolicyError> {
         let policy = Policy::new(name, quotas)?;
+        self.backend()
+            .accepts(&policy)
+            .map_err(|error| PolicyError::Store(error.to_string().into()))?;
         let registered = {
             let mut policies = self.0.policies.lock();
             match policies.get(name) {

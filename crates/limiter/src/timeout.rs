@@ -9,7 +9,7 @@ use std::time::Duration;
 use metrics::Histogram;
 use tokio::time::Sleep;
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Policy, Refund, Subject,
 };
 
 use crate::time::{FOREVER, Instant};
@@ -185,6 +185,10 @@ impl<B: CounterBackend> CounterBackend for Timeout<B> {
 
     fn prefers_coalescing(&self) -> bool {
         self.inner.prefers_coalescing()
+    }
+
+    fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        self.inner.accepts(policy)
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -39,12 +39,12 @@ pub use memcached::MemcachedClient;
 pub use proxy::{FaultProxy, Rule};
 pub use resp::Reply;
 pub use rng::Rng;
+#[cfg(feature = "dynamodb")]
+pub use server::{DynamoFlavor, DynamoServer, LocalDynamo};
 pub use server::{
     Flavor, MemcachedServer, RedisClient, RedisCluster, RedisServer, Sentinel, shared_memcached,
     shared_redis,
 };
 #[cfg(feature = "containers")]
 pub use server::{MemcachedContainer, RedisContainer};
-#[cfg(feature = "dynamodb")]
-pub use server::{DynamoFlavor, DynamoServer, LocalDynamo};
 pub use wait::{wait_until, within};

@@ -19,11 +19,11 @@ mod client;
 mod cluster;
 #[cfg(feature = "containers")]
 mod container;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 mod memcached;
 #[cfg(feature = "containers")]
 mod memcached_container;
-#[cfg(feature = "dynamodb")]
-mod dynamodb;
 mod process;
 mod sentinel;
 #[cfg(test)]
@@ -42,11 +42,11 @@ pub use client::RedisClient;
 pub use cluster::RedisCluster;
 #[cfg(feature = "containers")]
 pub use container::RedisContainer;
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::{DynamoFlavor, DynamoServer, LocalDynamo};
 pub use memcached::{Entry, MemcachedServer, SharedMemcached, shared_memcached};
 #[cfg(feature = "containers")]
 pub use memcached_container::MemcachedContainer;
-#[cfg(feature = "dynamodb")]
-pub use dynamodb::{DynamoFlavor, DynamoServer, LocalDynamo};
 pub use process::Process;
 pub use sentinel::Sentinel;
 

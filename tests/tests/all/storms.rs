@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use crate::support::{memcached, ms, seconds};
+use crate::support::{ms, seconds};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tollgate::{Breaker, BreakerState, ErrorKind, Limiter, Origin, RateLimit, SharedBackend};

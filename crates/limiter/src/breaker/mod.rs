@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Refund, Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Policy, Refund, Subject,
 };
 
 use cell::{Cell, Outcome, Ticket};
@@ -196,6 +196,10 @@ impl<B: CounterBackend> CounterBackend for CircuitBreaker<B> {
 
     fn prefers_coalescing(&self) -> bool {
         self.inner.prefers_coalescing()
+    }
+
+    fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        self.inner.accepts(policy)
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -11,7 +11,9 @@ use std::sync::atomic::AtomicUsize;
 
 use metrics::{Gauge, Histogram};
 use parking_lot::Mutex;
-use tollgate_core::{self as core, BackendError, Cost, CounterBackend, Decision, Refund, Subject};
+use tollgate_core::{
+    self as core, BackendError, Cost, CounterBackend, Decision, Policy, Refund, Subject,
+};
 
 use crate::identity::Seed;
 use batch::{Batch, Waiter};
@@ -278,6 +280,10 @@ impl<B: CounterBackend> CounterBackend for Coalesced<B> {
 
     fn prefers_coalescing(&self) -> bool {
         !self.on && self.shared.inner.prefers_coalescing()
+    }
+
+    fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        self.shared.inner.accepts(policy)
     }
 
     fn warnings(&self) -> Vec<String> {

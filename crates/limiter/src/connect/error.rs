@@ -16,6 +16,10 @@ const SCHEMES: &[&str] = &[
     "redis+cluster://",
     #[cfg(feature = "redis")]
     "redis+sentinel://",
+    #[cfg(feature = "dynamodb")]
+    "dynamodb://",
+    #[cfg(feature = "memcached")]
+    "memcached://",
 ];
 
 /// Why there is no store. Never holds the URL, which may hold a password.

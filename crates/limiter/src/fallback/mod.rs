@@ -9,7 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tollgate_core::{BackendError, Batch, Cost, CounterBackend, Decision, Origin, Refund, Subject};
+use tollgate_core::{
+    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, Subject,
+};
 use tollgate_memory::MemoryBackend;
 
 use crate::FailurePolicy;
@@ -284,6 +286,10 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
 
     fn prefers_coalescing(&self) -> bool {
         self.inner.prefers_coalescing()
+    }
+
+    fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        self.inner.accepts(policy)
     }
 
     fn warnings(&self) -> Vec<String> {

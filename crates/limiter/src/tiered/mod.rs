@@ -6,7 +6,9 @@ mod table;
 use std::fmt;
 use std::time::Duration;
 
-use tollgate_core::{BackendError, Batch, Cost, CounterBackend, Decision, Origin, Refund, Subject};
+use tollgate_core::{
+    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, Subject,
+};
 
 pub(crate) use table::{Asked, Recall};
 use table::{Moment, Table};
@@ -289,6 +291,10 @@ impl<B: CounterBackend> CounterBackend for Tiered<B> {
 
     fn prefers_coalescing(&self) -> bool {
         self.inner.prefers_coalescing()
+    }
+
+    fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        self.inner.accepts(policy)
     }
 
     fn warnings(&self) -> Vec<String> {
