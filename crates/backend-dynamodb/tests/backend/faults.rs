@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tollgate_core::algorithm::{Operation, apply};
 use tollgate_core::{
     BackendError, Cost, CounterBackend, Decision, ErrorKind, Key, Policy, Refund, Subject,
 };
@@ -345,5 +346,16 @@ async fn b11_two_processes_admit_exactly_the_limit_of_each_algorithm() {
             admitted += u32::from(task.await.unwrap());
         }
         assert_eq!(admitted, 100, "{algorithm}");
+        // And what is stored is what a hundred, one after the other, leave: nothing was charged
+        // that was not admitted.
+        let (mut record, quotas) = (Vec::new(), policy.quotas());
+        for _ in 0..100 {
+            apply(quotas, &mut record, T0, Operation::Acquire(Cost::ONE));
+        }
+        let right = apply(quotas, &mut record, T0, Operation::Peek(Cost::ONE));
+        let key = Key::from("k");
+        let subject = Subject::new(&policy, &key).at(T0);
+        let peeked = backends[0].peek(subject, Cost::ONE).await.unwrap();
+        assert_eq!(peeked.quotas(), right.decision.quotas(), "{algorithm}");
     }
 }
