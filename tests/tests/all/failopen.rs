@@ -100,11 +100,11 @@ async fn until_served(limit: &RateLimit, end: Instant) -> Option<Instant> {
 }
 
 /// A server that the case may take off its port, and put back.
-trait Server {
+trait Server: Send + Sync {
     fn address(&self) -> SocketAddr;
     fn url(&self) -> String;
     fn kill(&mut self);
-    async fn restart(&mut self);
+    fn restart(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 macro_rules! server {
