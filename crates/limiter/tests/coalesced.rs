@@ -341,12 +341,19 @@ async fn a_store_that_hangs_keeps_a_key_for_no_longer_than_its_callers_wait() {
     };
     // More rounds than trips may go on by themselves.
     for _ in 0..200 {
-        let callers: Vec<_> = (0..5).map(|_| call()).collect();
+        // The others have time left when the first gives up, so that their trip hangs too.
+        let mut callers = vec![call()];
+        tokio::time::sleep(limit / 2).await;
+        callers.extend((0..5).map(|_| call()));
         for caller in callers {
             let error = caller.await.unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout);
         }
     }
+    assert!(
+        store.calls() >= 400,
+        "each round: the first, and the others together"
+    );
     store.set(Mode::Works);
     let callers: Vec<_> = (0..5).map(|_| call()).collect();
     for caller in callers {

@@ -195,7 +195,6 @@ impl<B: CounterBackend> Drop for Trip<B> {
         let error = BackendError::new(ErrorKind::Unavailable, "the runtime ended during the call");
         for batch in &self.batches {
             batch.fail(&error);
-            batch.strand();
         }
         if self.left {
             return;
