@@ -22,7 +22,7 @@ use redis::aio::MultiplexedConnection;
 use rustix::time::{ClockId, clock_gettime};
 use tollgate::Coalesced;
 use tollgate_benches::{arg, list, median, number};
-use tollgate_core::{Cost, CounterBackend, Key, Policy, Quota, Subject};
+use tollgate_core::{Cost, CounterBackend, Key, Policy, Quota, SharedBackend, Subject};
 use tollgate_redis::RedisBackend;
 
 type Check<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
@@ -137,7 +137,9 @@ async fn make(name: &str, url: &str) -> Box<dyn Limiter> {
         "ours" => ours(bucket()).await,
         "ours-coalesced" => {
             let policy = Policy::new(name, [bucket()]).unwrap();
-            Box::new(Ours(Coalesced::new(connect().await), policy))
+            // As a limiter has it: who waits for another's trip does not carry a call of its own.
+            let store = SharedBackend::new(connect().await);
+            Box::new(Ours(Coalesced::new(store), policy))
         }
         "ours-window" => ours("1000000000/h sliding_window".parse().unwrap()).await,
         "ours-log" => ours("1000000000/s sliding_log".parse().unwrap()).await,

@@ -105,8 +105,8 @@ impl Batch {
         self.slots.lock().all.len()
     }
 
-    /// Adds a charge, unless it is full. Only while it waits in its lane.
-    pub(super) fn join(&self, cost: Cost) -> Option<usize> {
+    /// Adds a charge and who is to be woken, unless it is full. Only while it waits in its lane.
+    pub(super) fn join(&self, cost: Cost, waker: &Waker) -> Option<usize> {
         let mut slots = self.slots.lock();
         if slots.all.len() >= self.max {
             return None;
@@ -114,7 +114,7 @@ impl Batch {
         slots.live += 1;
         slots.all.push(Slot {
             cost,
-            waker: None,
+            waker: Some(waker.clone()),
             state: State::Waiting,
         });
         Some(slots.all.len() - 1)
@@ -218,14 +218,18 @@ pub(super) struct Waiter<'a, B: CounterBackend> {
     shared: &'a Arc<Shared<B>>,
     batch: Option<Arc<Batch>>,
     index: usize,
+    /// Whether it has joined in this very poll, with its waker.
+    joined: bool,
 }
 
 impl<'a, B: CounterBackend> Waiter<'a, B> {
+    /// One who has just joined; to be polled before the poll that it joined in ends.
     pub(super) const fn new(shared: &'a Arc<Shared<B>>, batch: Arc<Batch>, index: usize) -> Self {
         Self {
             shared,
             batch: Some(batch),
             index,
+            joined: true,
         }
     }
 }
@@ -234,6 +238,9 @@ impl<B: CounterBackend> Future for Waiter<'_, B> {
     type Output = Option<Answer>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if std::mem::take(&mut self.joined) {
+            return Poll::Pending;
+        }
         let index = self.index;
         let Some(batch) = &self.batch else {
             return Poll::Pending;

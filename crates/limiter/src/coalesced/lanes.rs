@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque, hash_map};
 use std::sync::Arc;
+use std::task::Waker;
 
 use foldhash::fast::RandomState;
 use tokio::runtime::Handle;
@@ -85,10 +86,13 @@ impl Lanes {
         group: Option<u64>,
         subject: Subject<'_>,
         cost: Cost,
+        waker: &Waker,
     ) -> Entered {
         let room = self.queued < self.max_queued;
         let entered = match self.lanes.entry(id) {
-            hash_map::Entry::Occupied(mut lane) if room => lane.get_mut().join(subject, cost),
+            hash_map::Entry::Occupied(mut lane) if room => {
+                lane.get_mut().join(subject, cost, waker)
+            }
             hash_map::Entry::Occupied(_) => Entered::Alone,
             hash_map::Entry::Vacant(vacant) => {
                 let Some(name) = group else {
@@ -103,7 +107,7 @@ impl Lanes {
                 }
                 let mut lane = Lane::default();
                 let entered = if room {
-                    lane.join(subject, cost)
+                    lane.join(subject, cost, waker)
                 } else {
                     Entered::Alone
                 };
@@ -203,12 +207,12 @@ impl Lane {
         Some(batch)
     }
 
-    fn join(&mut self, subject: Subject<'_>, cost: Cost) -> Entered {
+    fn join(&mut self, subject: Subject<'_>, cost: Cost, waker: &Waker) -> Entered {
         if let Some(batch) = self.waiting.back() {
             if !batch.is_of(subject) {
                 return Entered::Alone;
             }
-            if let Some(index) = batch.join(cost) {
+            if let Some(index) = batch.join(cost, waker) {
                 return Entered::Wait(Arc::clone(batch), index);
             }
         }
@@ -219,7 +223,7 @@ impl Lane {
         let max = (MAX_CHARGES / subject.policy.quotas().len()).max(1);
         let batch = Arc::new(Batch::new(subject, handle, max, self.last.max(1)));
         self.waiting.push_back(Arc::clone(&batch));
-        match batch.join(cost) {
+        match batch.join(cost, waker) {
             Some(index) => Entered::Wait(batch, index),
             None => Entered::Alone,
         }

@@ -5,9 +5,10 @@ mod lanes;
 mod trip;
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::task::{Poll, Waker};
 
 use metrics::{Gauge, Histogram};
 use parking_lot::Mutex;
@@ -149,14 +150,14 @@ impl<B: CounterBackend> Coalesced<B> {
         Arc::into_inner(self.shared).map(|shared| shared.inner)
     }
 
-    fn enter(&self, subject: Subject<'_>, cost: Cost) -> Turn<'_, B> {
+    fn enter(&self, subject: Subject<'_>, cost: Cost, waker: &Waker) -> Turn<'_, B> {
         if !self.on {
             return Turn::Ask(None);
         }
         let shared = &self.shared;
         let id = shared.seed.hash(subject) ^ subject.at.map_or(0, |at| at.as_micros() + 1);
         let group = shared.inner.merge_group(subject);
-        let entered = shared.lanes.lock().enter(id, group, subject, cost);
+        let entered = shared.lanes.lock().enter(id, group, subject, cost, waker);
         match entered {
             Entered::Lead => Turn::Ask(Some(Leading { shared, id, group })),
             Entered::Wait(batch, index) => Turn::Wait(Waiter::new(shared, batch, index)),
@@ -216,7 +217,8 @@ impl<B: CounterBackend> Shared<B> {
 impl<B: CounterBackend> CounterBackend for Coalesced<B> {
     async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
         loop {
-            match self.enter(subject, cost) {
+            let entering = poll_fn(|cx| Poll::Ready(self.enter(subject, cost, cx.waker())));
+            match entering.await {
                 Turn::Ask(_leading) => return self.shared.inner.acquire(subject, cost).await,
                 Turn::Wait(waiter) => {
                     if let Some(answer) = waiter.await {
