@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// One IPv6 customer has at least a /64 and can walk through it, so that is one client by default;
 /// an IPv4 address is one. An IPv4 address written as IPv6 (`::ffff:1.2.3.4`, however it is
 /// spelled) is the IPv4 address, and so is one behind the well-known NAT64 prefix
-/// (`64:ff9b::/96`). Addresses of 6to4 are IPv6 like any other.
+/// (`64:ff9b::/96`) or of 6to4 (`2002::/16`, which holds one IPv4 address's whole network).
 ///
 /// ```
 /// use tollgate_http::AddressPrefixes;
@@ -65,12 +65,16 @@ impl Default for AddressPrefixes {
     }
 }
 
-/// The IPv4 address inside a mapped or translated IPv6 address, else the address as it is.
-fn unwrapped(address: IpAddr) -> IpAddr {
+/// The IPv4 address inside a mapped, translated or 6to4 IPv6 address, else the address as it is.
+pub(crate) fn unwrapped(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => match v6.segments() {
             [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
                 let [.., a, b, c, d] = v6.octets();
+                IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+            }
+            [0x2002, ..] => {
+                let [_, _, a, b, c, d, ..] = v6.octets();
                 IpAddr::V4(Ipv4Addr::new(a, b, c, d))
             }
             _ => address,
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn b98_nat64_clients_are_kept_apart_and_loopbacks_are_not_merged() {
+    fn b98_nat64_and_6to4_are_their_ipv4_and_loopbacks_are_not_merged() {
         assert_eq!(
             keys(
                 AddressPrefixes::default(),
@@ -153,13 +157,7 @@ mod tests {
                     "2002:c000:204::1"
                 ],
             ),
-            [
-                "8.8.8.8",
-                "9.9.9.9",
-                "::/64",
-                "127.0.0.1",
-                "2002:c000:204::/64"
-            ]
+            ["8.8.8.8", "9.9.9.9", "::/64", "127.0.0.1", "192.0.2.4"]
         );
     }
 

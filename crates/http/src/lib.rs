@@ -2,7 +2,8 @@
 //!
 //! - [`RateLimitHeaders`] writes the rate limit fields of a policy, in any [`HeaderStyle`];
 //! - [`Problem`] is the body of a refused request: a problem document (RFC 9457) or plain JSON;
-//! - [`AddressPrefixes`] turns a client's address into the identity that is limited.
+//! - [`AddressPrefixes`] turns a client's address into the identity that is limited;
+//! - [`TrustedProxies`] finds out that address behind proxies, as [`ClientIp`].
 //!
 //! No function here asks for the time or does any I/O.
 //!
@@ -25,6 +26,7 @@
 
 mod address;
 mod body;
+mod client;
 mod headers;
 mod identity;
 mod limit;
@@ -32,9 +34,15 @@ mod problem;
 mod seconds;
 mod speaker;
 mod style;
+#[cfg(test)]
+mod test_log;
 
 pub use address::{AddressPrefixes, PrefixError};
 pub use body::BodyStyle;
+pub use client::{
+    Cidr, CidrError, CidrSet, ClientIp, ForwardedBy, PeerAddr, ProxiesError, TrustedProxies,
+    TrustedProxiesService, client_ip, peer_ip,
+};
 pub use headers::RateLimitHeaders;
 pub use identity::{Identified, Identifying, Identity, IdentitySource};
 pub use limit::{Limit, LimitError, Limiting};
