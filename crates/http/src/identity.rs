@@ -1,5 +1,14 @@
 //! Who a request counts for: ordered sources, of which the first that answers wins.
 
+mod api_keys;
+mod function;
+mod ip;
+mod list;
+mod path;
+mod request;
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
@@ -8,6 +17,16 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use tollgate_core::Key;
+
+pub use api_keys::{ApiKeys, ApiKeysError};
+pub use function::{IdentifyBy, IdentifyByAsync, IntoIdentified, identify_by, identify_by_async};
+pub use ip::Ip;
+pub use list::{Identities, OnInvalid, OnNobody};
+pub use path::PathParam;
+pub use request::{Cookie, Header, Subject, SubjectSource, Tenant, TenantSource};
+
+/// The name of both sources of API keys.
+const API_KEY: &str = "api_key";
 
 /// Who a request counts for.
 ///

@@ -28,8 +28,10 @@ mod address;
 mod body;
 mod client;
 mod headers;
+mod health;
 mod identity;
 mod limit;
+mod plans;
 mod problem;
 mod seconds;
 mod speaker;
@@ -44,8 +46,14 @@ pub use client::{
     TrustedProxiesService, client_ip, peer_ip,
 };
 pub use headers::RateLimitHeaders;
-pub use identity::{Identified, Identifying, Identity, IdentitySource};
+pub use health::{HealthReport, Ready, ReportHealth, Reporting, ready_document};
+pub use identity::{
+    ApiKeys, ApiKeysError, Cookie, Header, Identified, IdentifyBy, IdentifyByAsync, Identifying,
+    Identities, Identity, IdentitySource, IntoIdentified, Ip, OnInvalid, OnNobody, PathParam,
+    Subject, SubjectSource, Tenant, TenantSource, identify_by, identify_by_async,
+};
 pub use limit::{Limit, LimitError, Limiting};
+pub use plans::{Plans, Ruling};
 pub use problem::{Problem, ProblemType};
 pub use seconds::retry_after_seconds;
 pub use speaker::{Speaker, speaker};
