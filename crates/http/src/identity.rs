@@ -122,3 +122,13 @@ pub trait IdentitySource: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(now))
     }
 }
+
+impl<T: IdentitySource + ?Sized> IdentitySource for Arc<T> {
+    fn identify_now(&self, request: &Parts) -> Option<Identified> {
+        (**self).identify_now(request)
+    }
+
+    fn identify<'a>(&'a self, request: &'a Parts) -> Identifying<'a> {
+        (**self).identify(request)
+    }
+}

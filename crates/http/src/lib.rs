@@ -27,6 +27,8 @@
 mod address;
 mod body;
 mod client;
+#[cfg(feature = "config")]
+mod config;
 mod headers;
 mod health;
 mod identity;
@@ -44,6 +46,10 @@ pub use body::BodyStyle;
 pub use client::{
     Cidr, CidrError, CidrSet, ClientIp, ForwardedBy, PeerAddr, ProxiesError, TrustedProxies,
     TrustedProxiesService, client_ip, peer_ip,
+};
+#[cfg(feature = "config")]
+pub use config::{
+    ConfigError, ENV_PREFIX, Mistake, NamedSource, OnFailure, RateLimitConfig, environment,
 };
 pub use headers::RateLimitHeaders;
 pub use health::{HealthReport, Ready, ReportHealth, Reporting, ready_document};

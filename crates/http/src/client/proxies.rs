@@ -7,7 +7,7 @@ use http::header::{FORWARDED, HeaderMap, HeaderName};
 use http::request::Parts;
 
 use super::hop;
-use super::{Cidr, CidrError, CidrSet, ClientIp, Once, has_forwarding_headers, peer_ip};
+use super::{CidrError, CidrSet, ClientIp, Once, has_forwarding_headers, peer_ip};
 
 /// The header that the proxies write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,12 +84,13 @@ impl TrustedProxies {
     pub fn networks<T: AsRef<str>>(
         networks: impl IntoIterator<Item = T>,
     ) -> Result<Self, CidrError> {
-        CidrSet::parse(networks).map(|set| Self::new(Trust::Networks(set)))
+        CidrSet::parse(networks).map(Self::set)
     }
 
     /// Proxies in these networks.
-    pub fn cidrs(networks: impl IntoIterator<Item = Cidr>) -> Self {
-        Self::new(Trust::Networks(networks.into_iter().collect()))
+    #[must_use]
+    pub fn set(networks: CidrSet) -> Self {
+        Self::new(Trust::Networks(networks))
     }
 
     /// So many proxies, wherever they are: with 1, the peer is the proxy and the last address of
