@@ -3,6 +3,8 @@
 mod api_keys;
 mod function;
 mod ip;
+#[cfg(feature = "jwt")]
+mod jwt;
 mod list;
 mod path;
 mod request;
@@ -21,6 +23,13 @@ use tollgate_core::Key;
 pub use api_keys::{ApiKeys, ApiKeysError};
 pub use function::{IdentifyBy, IdentifyByAsync, IntoIdentified, identify_by, identify_by_async};
 pub use ip::Ip;
+#[cfg(feature = "jwks")]
+pub use jwt::HttpFetch;
+#[cfg(feature = "jwt")]
+pub use jwt::{
+    FetchError, FetchJwks, Fetching, Jwks, Jwt, JwtAlgorithm, JwtKey, JwtKeyError, JwtKeys,
+    UnknownJwtAlgorithm,
+};
 pub use list::{Identities, OnInvalid, OnNobody};
 pub use path::PathParam;
 pub use request::{Cookie, Header, Subject, SubjectSource, Tenant, TenantSource};

@@ -53,10 +53,17 @@ pub use config::{
 };
 pub use headers::RateLimitHeaders;
 pub use health::{HealthReport, Ready, ReportHealth, Reporting, ready_document};
+#[cfg(feature = "jwks")]
+pub use identity::HttpFetch;
 pub use identity::{
     ApiKeys, ApiKeysError, Cookie, Header, Identified, IdentifyBy, IdentifyByAsync, Identifying,
     Identities, Identity, IdentitySource, IntoIdentified, Ip, OnInvalid, OnNobody, PathParam,
     Subject, SubjectSource, Tenant, TenantSource, identify_by, identify_by_async,
+};
+#[cfg(feature = "jwt")]
+pub use identity::{
+    FetchError, FetchJwks, Fetching, Jwks, Jwt, JwtAlgorithm, JwtKey, JwtKeyError, JwtKeys,
+    UnknownJwtAlgorithm,
 };
 pub use limit::{Limit, LimitError, Limiting};
 pub use plans::{Plans, Ruling};

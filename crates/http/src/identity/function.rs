@@ -11,15 +11,15 @@ use super::{Identified, Identifying, Identity, IdentitySource};
 /// What a function may answer: a value, or nothing; or an [`Identified`] of its own.
 pub trait IntoIdentified {
     /// As the answer of the source `source`.
-    fn into_identified(self, source: &Cow<'static, str>) -> Identified;
+    fn into_identified(self, source: &str) -> Identified;
 }
 
 /// Nothing and the empty value are the same.
 impl<V: AsRef<[u8]>> IntoIdentified for Option<V> {
-    fn into_identified(self, source: &Cow<'static, str>) -> Identified {
+    fn into_identified(self, source: &str) -> Identified {
         match self {
             Some(value) if !value.as_ref().is_empty() => {
-                Identified::As(Identity::new(source.clone(), value))
+                Identified::As(Identity::new(source.to_owned(), value))
             }
             _ => Identified::Unknown,
         }
@@ -27,7 +27,7 @@ impl<V: AsRef<[u8]>> IntoIdentified for Option<V> {
 }
 
 impl IntoIdentified for Identified {
-    fn into_identified(self, _: &Cow<'static, str>) -> Identified {
+    fn into_identified(self, _: &str) -> Identified {
         self
     }
 }

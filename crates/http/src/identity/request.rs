@@ -169,18 +169,21 @@ impl Cookie {
 
 impl IdentitySource for Cookie {
     fn identify_now(&self, request: &Parts) -> Option<Identified> {
-        let value = request
-            .headers
-            .get_all(COOKIE)
-            .iter()
-            .flat_map(|line| line.as_bytes().split(|b| *b == b';'))
-            .find_map(|pair| {
-                let pair = pair.trim_ascii();
-                let equals = pair.iter().position(|b| *b == b'=')?;
-                (&pair[..equals] == self.name.as_bytes()).then_some(&pair[equals + 1..])
-            });
-        Some(known(self.source.clone(), value.map(bare)))
+        let value = cookie(&request.headers, &self.name);
+        Some(known(self.source.clone(), value))
     }
+}
+
+/// The value of a cookie.
+pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+    let lines = headers.get_all(COOKIE).iter();
+    let mut pairs = lines.flat_map(|line| line.as_bytes().split(|b| *b == b';'));
+    let value = pairs.find_map(|pair| {
+        let pair = pair.trim_ascii();
+        let equals = pair.iter().position(|b| *b == b'=')?;
+        (&pair[..equals] == name.as_bytes()).then_some(&pair[equals + 1..])
+    });
+    value.map(bare)
 }
 
 /// A cookie's value may stand in quotes, which are no part of it.

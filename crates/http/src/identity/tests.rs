@@ -399,8 +399,7 @@ mod with_axum {
         let app = Router::new().nest("/v1", inner);
         let request = Request::builder().uri(path).body(Body::empty()).unwrap();
         app.oneshot(request).await.unwrap();
-        let found = answer.lock().unwrap().take();
-        found
+        answer.lock().unwrap().take()
     }
 
     #[tokio::test]

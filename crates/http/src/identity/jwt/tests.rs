@@ -1,0 +1,735 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
+use http::Request;
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    KeyPair as _, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaEncoding, RsaKeyPair,
+    RsaPublicKeyComponents,
+};
+use serde_json::json;
+use tollgate_core::{Clock as _, ManualClock, SystemClock, Timestamp};
+
+use super::*;
+use crate::{Identities, OnInvalid, OnNobody};
+
+/// Made for these tests; nothing is protected by it.
+const RSA: &[u8] = include_bytes!("testdata/rsa.pkcs8.der");
+const RSA_PUBLIC: &str = include_str!("testdata/rsa.pub.pem");
+const SECRET: [u8; 32] = [7; 32];
+
+fn now() -> u64 {
+    SystemClock.now().as_micros() / 1_000_000
+}
+
+fn claims() -> Value {
+    json!({"iss": "issuer", "aud": "orders", "sub": "alice", "plan": "pro", "exp": now() + 600})
+}
+
+fn unsigned(header: &Value, claims: &Value) -> String {
+    let part = |value: &Value| B64.encode(value.to_string());
+    format!("{}.{}", part(header), part(claims))
+}
+
+fn joined(message: &str, signature: impl AsRef<[u8]>) -> String {
+    format!("{message}.{}", B64.encode(signature))
+}
+
+fn rsa_with(encoding: &'static dyn RsaEncoding, header: &Value, claims: &Value) -> String {
+    let key = RsaKeyPair::from_pkcs8(RSA).unwrap();
+    let message = unsigned(header, claims);
+    let mut tag = vec![0; key.public().modulus_len()];
+    key.sign(encoding, &SystemRandom::new(), message.as_bytes(), &mut tag)
+        .unwrap();
+    joined(&message, tag)
+}
+
+fn rs256(header: &Value, claims: &Value) -> String {
+    rsa_with(&RSA_PKCS1_SHA256, header, claims)
+}
+
+fn hs256(secret: &[u8], header: &Value, claims: &Value) -> String {
+    let message = unsigned(header, claims);
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
+    joined(&message, ring::hmac::sign(&key, message.as_bytes()))
+}
+
+fn by_secret() -> Jwt {
+    let key = JwtKey::secret(JwtAlgorithm::Hs256, &SECRET).unwrap();
+    Jwt::new("issuer", "orders", [key])
+}
+
+fn by_rsa() -> Jwt {
+    let key = JwtKey::pem(JwtAlgorithm::Rs256, RSA_PUBLIC).unwrap();
+    Jwt::new("issuer", "orders", [key])
+}
+
+fn bearing(token: &str) -> Parts {
+    let request = Request::builder().header("authorization", format!("Bearer {token}"));
+    request.body(()).unwrap().into_parts().0
+}
+
+/// The key and the plan, or what was answered instead.
+fn told(answer: Identified) -> String {
+    match answer {
+        Identified::As(it) => format!("{:?} {:?}", it.key(), it.plan()),
+        other => format!("{other:?}"),
+    }
+}
+
+fn asked(source: &impl IdentitySource, token: &str) -> String {
+    told(source.identify_now(&bearing(token)).expect("no waiting"))
+}
+
+fn alice(plan: Option<&str>) -> String {
+    format!("{:?} {plan:?}", Identity::new("jwt", "alice").key())
+}
+
+fn is_invalid(answer: &str) -> bool {
+    answer.starts_with("Invalid")
+}
+
+#[test]
+fn every_kind_of_key_verifies() {
+    let random = SystemRandom::new();
+    let head = |alg: &str| json!({"alg": alg, "typ": "JWT"});
+    let hs = hs256(&SECRET, &head("HS256"), &claims());
+    assert_eq!(asked(&by_secret(), &hs), alice(None));
+    assert_eq!(
+        asked(&by_rsa(), &rs256(&head("RS256"), &claims())),
+        alice(None)
+    );
+    let pss = JwtKey::pem(JwtAlgorithm::Ps256, RSA_PUBLIC).unwrap();
+    let pss = Jwt::new("issuer", "orders", [pss]);
+    let token = rsa_with(&RSA_PSS_SHA256, &head("PS256"), &claims());
+    assert_eq!(asked(&pss, &token), alice(None));
+    for (alg, kind, algorithm, point) in [
+        (
+            "ES256",
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+            &ECDSA_P256_SHA256_FIXED_SIGNING,
+            JwtAlgorithm::Es256,
+        ),
+        (
+            "ES384",
+            &rcgen::PKCS_ECDSA_P384_SHA384,
+            &ECDSA_P384_SHA384_FIXED_SIGNING,
+            JwtAlgorithm::Es384,
+        ),
+    ] {
+        let pair = rcgen::KeyPair::generate_for(kind).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(algorithm, &pair.serialize_der(), &random).unwrap();
+        let message = unsigned(&head(alg), &claims());
+        let token = joined(&message, key.sign(&random, message.as_bytes()).unwrap());
+        let public = JwtKey::pem(point, &pair.public_key_pem()).unwrap();
+        let source = Jwt::new("issuer", "orders", [public]);
+        assert_eq!(asked(&source, &token), alice(None), "{alg}");
+        assert!(is_invalid(&asked(&by_rsa(), &token)));
+        let other = JwtKey::pem(JwtAlgorithm::EdDsa, &pair.public_key_pem());
+        assert_eq!(
+            other.unwrap_err(),
+            JwtKeyError::OtherKind(JwtAlgorithm::EdDsa)
+        );
+    }
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&pair.serialize_der()).unwrap();
+    let message = unsigned(&head("EdDSA"), &claims());
+    let token = joined(&message, key.sign(message.as_bytes()));
+    let public = JwtKey::pem(JwtAlgorithm::EdDsa, &pair.public_key_pem()).unwrap();
+    assert_eq!(
+        asked(&Jwt::new("issuer", "orders", [public]), &token),
+        alice(None)
+    );
+}
+
+#[test]
+fn b100_only_the_configured_algorithm_and_key_identify() {
+    let good = rs256(&json!({"alg": "RS256"}), &claims());
+    assert_eq!(asked(&by_rsa(), &good), alice(None));
+    let body = good.split('.').nth(1).unwrap();
+    let signature = good.split('.').nth(2).unwrap();
+    let head = |header: Value| B64.encode(header.to_string());
+    let none = |alg: &str| format!("{}.{body}.", head(json!({"alg": alg})));
+    let der = RSA_PUBLIC
+        .lines()
+        .filter(|it| !it.starts_with('-'))
+        .collect::<String>();
+    let der = base64::engine::general_purpose::STANDARD
+        .decode(der)
+        .unwrap();
+    let hs = json!({"alg": "HS256"});
+    let attacker = json!({"kty": "oct", "k": B64.encode(SECRET)});
+    for (what, token) in [
+        ("none", none("none")),
+        ("nOnE", none("nOnE")),
+        (
+            "no signature",
+            format!("{}.{body}.", head(json!({"alg": "RS256"}))),
+        ),
+        (
+            "the public PEM as a secret",
+            hs256(RSA_PUBLIC.as_bytes(), &hs, &claims()),
+        ),
+        ("the public DER as a secret", hs256(&der, &hs, &claims())),
+        (
+            "its own key",
+            hs256(
+                &SECRET,
+                &json!({"alg": "HS256", "jwk": attacker}),
+                &claims(),
+            ),
+        ),
+        (
+            "crit",
+            rs256(&json!({"alg": "RS256", "crit": ["x"]}), &claims()),
+        ),
+        (
+            "crit b64",
+            rs256(
+                &json!({"alg": "RS256", "crit": ["b64"], "b64": false}),
+                &claims(),
+            ),
+        ),
+        (
+            "another signature",
+            rs256(&json!({"alg": "RS256"}), &json!({"iss": "issuer"})),
+        ),
+        ("another body", {
+            let body = B64.encode(
+                json!({"iss": "issuer", "aud": "orders", "sub": "bob", "exp": now() + 600})
+                    .to_string(),
+            );
+            format!("{}.{body}.{signature}", head(json!({"alg": "RS256"})))
+        }),
+        (
+            "PS256 with a key for RS256",
+            rsa_with(&RSA_PSS_SHA256, &json!({"alg": "PS256"}), &claims()),
+        ),
+        (
+            "kid of 16 KiB",
+            rs256(
+                &json!({"alg": "RS256", "kid": "k".repeat(16 << 10)}),
+                &claims(),
+            ),
+        ),
+        ("not three parts", format!("{good}.x")),
+        ("nothing", "x".into()),
+        ("empty parts", "..".into()),
+    ] {
+        let answer = asked(&by_rsa(), &token);
+        assert!(is_invalid(&answer), "{what}: {answer}");
+    }
+}
+
+#[test]
+fn b100_kid_is_compared_and_nothing_else() {
+    let key = JwtKey::pem(JwtAlgorithm::Rs256, RSA_PUBLIC)
+        .unwrap()
+        .with_id("a");
+    let source = Jwt::new("issuer", "orders", [key]);
+    let with = |kid: Value| {
+        asked(
+            &source,
+            &rs256(&json!({"alg": "RS256", "kid": kid}), &claims()),
+        )
+    };
+    assert_eq!(with(json!("a")), alice(None));
+    assert_eq!(with(Value::Null), alice(None));
+    let long = "k".repeat(10 << 10);
+    for kid in [
+        "../../etc/passwd",
+        "/dev/zero",
+        "http://127.0.0.1:1/",
+        "b",
+        "",
+        &long,
+    ] {
+        assert!(is_invalid(&with(json!(kid))), "{kid}");
+    }
+}
+
+#[test]
+fn issuer_audience_and_times_are_required() {
+    let with = |claim: &str, value: Value| {
+        let mut all = claims();
+        all[claim] = value;
+        asked(
+            &by_secret(),
+            &hs256(&SECRET, &json!({"alg": "HS256"}), &all),
+        )
+    };
+    let without = |claim: &str| {
+        let mut all = claims();
+        all.as_object_mut().unwrap().remove(claim);
+        asked(
+            &by_secret(),
+            &hs256(&SECRET, &json!({"alg": "HS256"}), &all),
+        )
+    };
+    for claim in ["iss", "aud", "exp", "sub"] {
+        assert!(is_invalid(&without(claim)), "{claim}");
+        assert!(is_invalid(&with(claim, Value::Null)), "{claim}");
+        assert!(is_invalid(&with(claim, json!({}))), "{claim}");
+    }
+    assert!(is_invalid(&with("iss", json!("other"))));
+    assert!(is_invalid(&with("aud", json!(["other"]))));
+    assert!(is_invalid(&with("exp", json!(now() - 120))));
+    assert!(is_invalid(&with("nbf", json!(now() + 120))));
+    assert!(is_invalid(&with("sub", json!(""))));
+    assert_eq!(with("aud", json!(["other", "orders"])), alice(None));
+    assert_eq!(with("exp", json!(now() - 5)), alice(None));
+    assert_eq!(with("nbf", json!(now() - 5)), alice(None));
+    let number = format!("{:?} None", Identity::new("jwt", "17").key());
+    assert_eq!(with("sub", json!(17)), number);
+}
+
+#[test]
+fn claims_are_found_by_name_and_by_pointer() {
+    let mut all = claims();
+    all["org"] = json!({"id": "acme", "plans": ["free"]});
+    let token = hs256(&SECRET, &json!({"alg": "HS256"}), &all);
+    assert_eq!(
+        asked(&by_secret().plan_claim("plan"), &token),
+        alice(Some("pro"))
+    );
+    let source = by_secret()
+        .claim("/org/id")
+        .plan_claim("/org/plans/0")
+        .named("jwt-b");
+    let acme = Identity::new("jwt-b", "acme");
+    assert_eq!(
+        asked(&source, &token),
+        format!("{:?} {:?}", acme.key(), Some("free"))
+    );
+    assert_eq!(asked(&by_secret().plan_claim("tier"), &token), alice(None));
+}
+
+#[test]
+fn a_token_is_looked_for_where_it_is_said_to_be() {
+    let token = hs256(&SECRET, &json!({"alg": "HS256"}), &claims());
+    let request = |name: &str, value: &str| {
+        let request = Request::builder().header(name, value).body(()).unwrap();
+        request.into_parts().0
+    };
+    let ask = |source: &Jwt, name: &str, value: String| {
+        told(source.identify_now(&request(name, &value)).unwrap())
+    };
+    let bearer = by_secret();
+    assert_eq!(
+        ask(&bearer, "authorization", format!("bEARER  {token} ")),
+        alice(None)
+    );
+    for other in ["Basic YTpi".to_owned(), "Bearer".into(), String::new()] {
+        assert_eq!(
+            ask(&bearer, "authorization", other.clone()),
+            "Unknown",
+            "{other}"
+        );
+    }
+    assert!(is_invalid(&ask(
+        &bearer,
+        "authorization",
+        "Bearer ".to_owned() + "x"
+    )));
+    let header = by_secret().in_header(HeaderName::from_static("x-token"));
+    assert_eq!(ask(&header, "x-token", token.clone()), alice(None));
+    assert_eq!(
+        ask(&header, "authorization", format!("Bearer {token}")),
+        "Unknown"
+    );
+    let cookie = by_secret().in_cookie("session");
+    assert_eq!(
+        ask(&cookie, "cookie", format!("a=b; session={token}")),
+        alice(None)
+    );
+    let twice = Request::builder()
+        .header("authorization", format!("Bearer {token}"))
+        .header("authorization", "Bearer x");
+    let (twice, ()) = twice.body(()).unwrap().into_parts();
+    assert!(is_invalid(&told(bearer.identify_now(&twice).unwrap())));
+}
+
+#[test]
+fn an_invalid_token_is_never_passed_over_unless_told_to() {
+    let list = Identities::new()
+        .then(by_secret())
+        .on_nobody(OnNobody::Share);
+    assert!(is_invalid(&asked(&list, "x.y.z")));
+    let shared = asked(&list.on_invalid(OnInvalid::Skip), "x.y.z");
+    assert_eq!(
+        shared,
+        format!("{:?} None", Identity::new("shared", "").key())
+    );
+}
+
+#[test]
+fn keys_that_prove_nothing_are_refused_and_secrets_not_printed() {
+    assert_eq!(
+        JwtKey::secret(JwtAlgorithm::Hs512, &[1; 63]).unwrap_err(),
+        JwtKeyError::ShortSecret(64)
+    );
+    assert_eq!(
+        JwtKey::secret(JwtAlgorithm::Rs256, &[1; 64]).unwrap_err(),
+        JwtKeyError::NotSecret(JwtAlgorithm::Rs256)
+    );
+    assert_eq!(
+        JwtKey::pem(JwtAlgorithm::Hs256, RSA_PUBLIC).unwrap_err(),
+        JwtKeyError::OtherKind(JwtAlgorithm::Hs256)
+    );
+    assert_eq!(
+        JwtKey::pem(JwtAlgorithm::Rs256, "x").unwrap_err(),
+        JwtKeyError::Malformed
+    );
+    let key = JwtKey::secret(JwtAlgorithm::Hs256, b"0123456789abcdef0123456789abcdef").unwrap();
+    assert!(!format!("{:?}", Jwt::new("i", "a", [key])).contains("0123"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_token_is_read_without_a_panic(header in "\\PC{0,40}", body in "\\PC{0,40}", rest in "[ -~]{0,20}") {
+        let token = format!("{}.{}.{rest}", B64.encode(header), B64.encode(body));
+        proptest::prop_assert!(is_invalid(&asked(&by_secret(), &token)));
+    }
+}
+
+/// The RSA key as a set, under this `kid`.
+fn key_set(kid: &str) -> Vec<u8> {
+    let key = RsaKeyPair::from_pkcs8(RSA).unwrap();
+    let of = |it: &[u8]| B64.encode(it);
+    let public: RsaPublicKeyComponents<Vec<u8>> = key.public().into();
+    let ed = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let ed = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&ed.serialize_der()).unwrap();
+    let set = json!({"keys": [
+        {"kty": "oct", "k": of(&SECRET), "alg": "HS256", "kid": "secret"},
+        {"kty": "new-kind", "kid": "x"},
+        {"kty": "OKP", "crv": "Ed25519", "x": of(ed.public_key().as_ref()), "kid": "ed"},
+        {"kty": "RSA", "use": "enc", "n": "AQAB", "e": "AQAB", "kid": kid},
+        {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": kid,
+         "n": of(&public.n), "e": of(&public.e)},
+    ]});
+    set.to_string().into_bytes()
+}
+
+/// A set that counts how often it is asked for, and what it answers.
+#[derive(Clone, Default)]
+struct Issuer {
+    asked: Arc<AtomicUsize>,
+    kid: Arc<parking_lot::Mutex<Option<String>>>,
+}
+
+impl Issuer {
+    fn with(kid: &str) -> Self {
+        let issuer = Self::default();
+        issuer.publish(Some(kid));
+        issuer
+    }
+    fn publish(&self, kid: Option<&str>) {
+        *self.kid.lock() = kid.map(Into::into);
+    }
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+    fn keys(&self, clock: &ManualClock) -> Jwt {
+        let jwks = Jwks::new(self.clone()).clock(clock.clone());
+        Jwt::new("issuer", "orders", jwks)
+    }
+}
+
+impl FetchJwks for Issuer {
+    fn fetch(&self) -> Fetching {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let kid = self.kid.lock().clone();
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            kid.map(|kid| key_set(&kid))
+                .ok_or_else(|| FetchError::new("it is down"))
+        })
+    }
+}
+
+fn signed(kid: &str) -> String {
+    rs256(&json!({"alg": "RS256", "kid": kid}), &claims())
+}
+
+async fn waited(source: &Jwt, token: &str) -> String {
+    let parts = bearing(token);
+    match source.identify_now(&parts) {
+        Some(answer) => told(answer),
+        None => told(source.identify(&parts).await),
+    }
+}
+
+fn clock() -> ManualClock {
+    ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000))
+}
+
+#[tokio::test]
+async fn a_key_set_is_fetched_once_and_kept() {
+    let (issuer, clock) = (Issuer::with("a"), clock());
+    let source = issuer.keys(&clock);
+    assert!(source.identify_now(&bearing(&signed("a"))).is_none());
+    for _ in 0..5 {
+        assert_eq!(waited(&source, &signed("a")).await, alice(None));
+    }
+    // Clones share it, and now there is no waiting.
+    assert_eq!(asked(&source.clone(), &signed("a")), alice(None));
+    assert_eq!(issuer.asked(), 1);
+    // Without a token nothing is fetched, nor for one that is none.
+    let (none, ()) = Request::new(()).into_parts();
+    assert_eq!(told(source.identify_now(&none).unwrap()), "Unknown");
+    // Old keys are fetched again, and the refresh is in time.
+    clock.advance(Duration::from_secs(601));
+    assert_eq!(waited(&source, &signed("a")).await, alice(None));
+    assert_eq!(issuer.asked(), 2);
+}
+
+#[tokio::test]
+async fn b100_unknown_kids_fetch_at_most_once_a_pause_and_never_anything_else() {
+    let (issuer, clock) = (Issuer::with("a"), clock());
+    let source = issuer.keys(&clock);
+    assert_eq!(waited(&source, &signed("a")).await, alice(None));
+    clock.advance(Duration::from_secs(31));
+    for kid in 0..100 {
+        let answer = waited(&source, &signed(&format!("../../{kid}"))).await;
+        assert!(is_invalid(&answer), "{answer}");
+    }
+    assert_eq!(issuer.asked(), 2);
+    // A key that is really new is found after the pause.
+    issuer.publish(Some("b"));
+    assert!(is_invalid(&waited(&source, &signed("b")).await));
+    clock.advance(Duration::from_secs(31));
+    assert_eq!(waited(&source, &signed("b")).await, alice(None));
+    assert!(is_invalid(&waited(&source, &signed("a")).await));
+    assert_eq!(issuer.asked(), 3);
+}
+
+#[tokio::test]
+async fn b100_secrets_of_a_set_and_other_algorithms_verify_nothing() {
+    let source = Issuer::with("a").keys(&clock());
+    let hs = hs256(
+        &SECRET,
+        &json!({"alg": "HS256", "kid": "secret"}),
+        &claims(),
+    );
+    assert!(is_invalid(&waited(&source, &hs).await));
+    let ps = rsa_with(
+        &RSA_PSS_SHA256,
+        &json!({"alg": "PS256", "kid": "a"}),
+        &claims(),
+    );
+    assert!(is_invalid(&waited(&source, &ps).await));
+    let only_ed = Jwks::new(Issuer::with("a")).algorithms(&[JwtAlgorithm::EdDsa]);
+    let only_ed = Jwt::new("issuer", "orders", only_ed);
+    assert!(is_invalid(&waited(&only_ed, &signed("a")).await));
+}
+
+#[tokio::test]
+async fn many_requests_at_once_share_one_fetch_and_one_that_goes_away_ends_nothing() {
+    let (issuer, clock) = (Issuer::with("a"), clock());
+    let source = issuer.keys(&clock);
+    let parts = bearing(&signed("a"));
+    {
+        let mut gone = std::pin::pin!(source.identify(&parts));
+        let waker = std::task::Waker::noop();
+        let mut context = std::task::Context::from_waker(waker);
+        assert!(gone.as_mut().poll(&mut context).is_pending());
+    }
+    let many: Vec<_> = (0..20)
+        .map(|_| {
+            let source = source.clone();
+            tokio::spawn(async move { waited(&source, &signed("a")).await })
+        })
+        .collect();
+    for one in many {
+        assert_eq!(one.await.unwrap(), alice(None));
+    }
+    assert_eq!(issuer.asked(), 1);
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_down_is_our_error_and_old_keys_serve_for_a_day() {
+    let (issuer, clock) = (Issuer::default(), clock());
+    let source = issuer.keys(&clock);
+    let log = crate::test_log::Log::new();
+    for _ in 0..5 {
+        let answer = waited(&source, &signed("a")).await;
+        assert!(answer.starts_with("Misconfigured"), "{answer}");
+    }
+    assert_eq!(
+        (issuer.asked(), log.count("WARN")),
+        (1, 1),
+        "{}",
+        log.text()
+    );
+    issuer.publish(Some("a"));
+    clock.advance(Duration::from_secs(31));
+    assert_eq!(waited(&source, &signed("a")).await, alice(None));
+    issuer.publish(None);
+    clock.advance(Duration::from_secs(86_000));
+    assert_eq!(waited(&source, &signed("a")).await, alice(None));
+    clock.advance(Duration::from_secs(500));
+    let answer = waited(&source, &signed("a")).await;
+    assert!(answer.starts_with("Misconfigured"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_that_hangs_ends_with_its_timeout() {
+    let jwks = Jwks::new(|| std::future::pending::<Result<Vec<u8>, FetchError>>())
+        .timeout(Duration::from_millis(200))
+        .clock(clock());
+    let source = Jwt::new("issuer", "orders", jwks);
+    let start = tokio::time::Instant::now();
+    let answer = waited(&source, &signed("a")).await;
+    assert!(answer.starts_with("Misconfigured"), "{answer}");
+    let took = start.elapsed();
+    assert!(
+        took >= Duration::from_millis(200) && took < Duration::from_millis(300),
+        "{took:?}"
+    );
+}
+
+#[tokio::test]
+async fn documents_that_are_too_large_or_no_set_are_refused() {
+    let large = format!(r#"{{"keys":[],"x":"{}"}}"#, "x".repeat(256 << 10));
+    for document in [large, "[]".into(), "{".into(), r#"{"keys":{}}"#.into()] {
+        let jwks = Jwks::new(move || {
+            let document = document.clone();
+            async move { Ok(document.into_bytes()) }
+        });
+        let source = Jwt::new("issuer", "orders", jwks);
+        let answer = waited(&source, &signed("a")).await;
+        assert!(answer.starts_with("Misconfigured"), "{answer}");
+    }
+}
+
+#[cfg(feature = "jwks")]
+mod by_url {
+    use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::crypto::ring::default_provider;
+    use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+    use super::super::fetch::HttpFetch;
+    use super::*;
+
+    async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), answer: &[u8]) -> String {
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            asked.push(stream.read_u8().await.unwrap());
+        }
+        // The other side may have heard enough.
+        let _ = stream.write_all(answer).await;
+        let _ = stream.shutdown().await;
+        String::from_utf8(asked).unwrap()
+    }
+
+    fn http(status: &str, body: &[u8]) -> Vec<u8> {
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        [head.as_bytes(), body].concat()
+    }
+
+    #[tokio::test]
+    async fn keys_are_fetched_over_tls_from_whom_is_trusted() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let certificate = made.cert.der().clone();
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        let server = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.clone()], PrivateKeyDer::from(key))
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(server));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!(
+            "https://localhost:{}/keys?a=b",
+            listener.local_addr().unwrap().port()
+        );
+        let serve = tokio::spawn(async move {
+            // Only the second client trusts the certificate.
+            let (stream, _) = listener.accept().await.unwrap();
+            assert!(acceptor.accept(stream).await.is_err());
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            answer(&mut stream, &http("200 OK", &key_set("a"))).await
+        });
+        let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let stranger = HttpFetch::trusting(&url, || vec![other.cert.der().clone()]).unwrap();
+        assert!(
+            stranger
+                .fetch()
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("TLS")
+        );
+        let fetch = HttpFetch::trusting(&url, || vec![certificate]).unwrap();
+        let source = Jwt::new("issuer", "orders", Jwks::new(fetch));
+        assert_eq!(waited(&source, &signed("a")).await, alice(None));
+        let asked = serve.await.unwrap();
+        assert!(asked.starts_with("GET /keys?a=b HTTP/1.1\r\n"), "{asked}");
+    }
+
+    #[tokio::test]
+    async fn other_answers_than_200_and_too_much_are_refused() {
+        let large = vec![b' '; (256 << 10) + 1];
+        for (reply, why) in [
+            (
+                http("302 Found\r\nLocation: http://127.0.0.1:1/", b""),
+                "302",
+            ),
+            (http("500 Internal Server Error", b"{\"keys\":[]}"), "500"),
+            (http("200 OK", &large), "limit"),
+            (b"nonsense\r\n\r\n".to_vec(), "HTTP failed"),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}/", listener.local_addr().unwrap());
+            let serve = tokio::spawn(async move {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                answer(&mut stream, &reply).await
+            });
+            let error = HttpFetch::new(&url)
+                .unwrap()
+                .fetch()
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(why), "{why}: {error}");
+            serve.await.unwrap();
+        }
+    }
+
+    #[test]
+    fn urls_are_https_or_this_machine() {
+        let of = |url: &str| {
+            HttpFetch::trusting(url, Vec::new)
+                .map(|_| ())
+                .map_err(|it| it.to_string())
+        };
+        assert_eq!(of("http://127.0.0.1:1/x"), Ok(()));
+        assert_eq!(of("http://[::1]/"), Ok(()));
+        assert_eq!(of("http://localhost"), Ok(()));
+        for url in [
+            "http://example.com/",
+            "ftp://localhost/",
+            "/keys",
+            "",
+            "http://u:p@localhost/",
+            "file:///etc/passwd",
+        ] {
+            assert!(of(url).unwrap_err().contains("write https://"), "{url}");
+        }
+        assert!(
+            of("https://example.com/")
+                .unwrap_err()
+                .contains("SSL_CERT_FILE")
+        );
+    }
+}
