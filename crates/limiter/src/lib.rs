@@ -40,6 +40,8 @@ mod identity;
 mod limiter;
 mod metering;
 mod monitor;
+#[cfg(feature = "http")]
+mod probe;
 mod rate_limit;
 mod tiered;
 mod time;
@@ -58,6 +60,8 @@ pub use failure_policy::{FailurePolicy, UnknownFailurePolicy};
 pub use fallback::Fallback;
 pub use health::{Health, Watch};
 pub use limiter::Limiter;
+#[cfg(feature = "http")]
+pub use probe::Probe;
 pub use rate_limit::RateLimit;
 pub use tiered::Tiered;
 pub use timeout::Timeout;

@@ -199,28 +199,24 @@ impl Jwt {
     }
 }
 
-/// What is known of a request before a key is needed.
-enum Asked<'a> {
-    Answer(Identified),
-    Token(&'a [u8], jsonwebtoken::Header),
-}
-
 impl Jwt {
-    fn asked<'a>(&self, request: &'a Parts) -> Asked<'a> {
+    /// The token and what its header says, or the answer where no key is needed for it.
+    fn asked<'a>(
+        &self,
+        request: &'a Parts,
+    ) -> Result<(&'a [u8], jsonwebtoken::Header), Identified> {
         const MALFORMED: Identified = Identified::Invalid("the token is no signed JWT");
         let token = match self.token(request) {
             Ok(Some(token)) => token,
-            Ok(None) => return Asked::Answer(Identified::Unknown),
-            Err(Several) => {
-                return Asked::Answer(Identified::Invalid("there are several tokens"));
-            }
+            Ok(None) => return Err(Identified::Unknown),
+            Err(Several) => return Err(Identified::Invalid("there are several tokens")),
         };
         if token.len() > MAX_TOKEN {
-            return Asked::Answer(MALFORMED);
+            return Err(MALFORMED);
         }
         match decode_header(token) {
-            Ok(header) if header.crit.is_none() => Asked::Token(token, header),
-            _ => Asked::Answer(MALFORMED),
+            Ok(header) if header.crit.is_none() => Ok((token, header)),
+            _ => Err(MALFORMED),
         }
     }
 }
@@ -228,8 +224,8 @@ impl Jwt {
 impl IdentitySource for Jwt {
     fn identify_now(&self, request: &Parts) -> Option<Identified> {
         let (token, header) = match self.asked(request) {
-            Asked::Answer(answer) => return Some(answer),
-            Asked::Token(token, header) => (token, header),
+            Ok(asked) => asked,
+            Err(answer) => return Some(answer),
         };
         match &self.keys {
             JwtKeys::Fixed(keys) => Some(self.verified(token, &candidates(keys, &header))),
@@ -243,8 +239,8 @@ impl IdentitySource for Jwt {
     fn identify<'a>(&'a self, request: &'a Parts) -> Identifying<'a> {
         Box::pin(async move {
             let (token, header) = match self.asked(request) {
-                Asked::Answer(answer) => return answer,
-                Asked::Token(token, header) => (token, header),
+                Ok(asked) => asked,
+                Err(answer) => return answer,
             };
             match &self.keys {
                 JwtKeys::Fixed(keys) => self.verified(token, &candidates(keys, &header)),

@@ -38,7 +38,7 @@ pub enum OnNobody {
 /// let mut request = Request::new(());
 /// request.extensions_mut().insert(PeerAddr(([192, 0, 2, 1], 51_000).into()));
 /// let (mut parts, ()) = request.into_parts();
-/// let source = |parts| match identities.identify_now(parts) {
+/// let source = |parts: &_| match identities.identify_now(parts) {
 ///     Some(Identified::As(identity)) => identity.source().to_owned(),
 ///     other => panic!("{other:?}"),
 /// };

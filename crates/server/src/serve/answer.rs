@@ -13,8 +13,14 @@ pub(super) type Body = Either<Full<Bytes>, Incoming>;
 
 /// A document of JSON. (The body of an answer to HEAD is left out by the server.)
 pub(super) fn json(status: StatusCode, document: &impl Serialize) -> Response<Body> {
-    let text = serde_json::to_vec(document).expect("our own documents serialise");
-    respond(status, HeaderValue::from_static("application/json"), text)
+    let text = serde_json::to_string(document).expect("our own documents serialise");
+    json_text(status, text)
+}
+
+/// The same, written already.
+pub(super) fn json_text(status: StatusCode, text: String) -> Response<Body> {
+    let json = HeaderValue::from_static("application/json");
+    respond(status, json, text.into_bytes())
 }
 
 /// A problem document in the style that the request asks for.
