@@ -576,7 +576,7 @@ async fn an_issuer_that_is_down_is_our_error_and_old_keys_serve_for_a_day() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fetch_that_hangs_ends_with_its_timeout() {
-    let jwks = Jwks::new(|| std::future::pending::<Result<Vec<u8>, FetchError>>())
+    let jwks = Jwks::new(std::future::pending::<Result<Vec<u8>, FetchError>>)
         .timeout(Duration::from_millis(200))
         .clock(clock());
     let source = Jwt::new("issuer", "orders", jwks);
