@@ -4,8 +4,9 @@ use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTE
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 use tollgate_core::{Decision, Policy, Quota, QuotaAnswer, Timestamp};
 
+use crate::HeaderStyle;
 use crate::seconds::{ceil, epoch_second, retry_after_seconds, window};
-use crate::{HeaderStyle, speaker};
+use crate::speaker::speaker_of;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -41,6 +42,8 @@ const X_RATELIMIT: [HeaderName; 3] = [
 #[derive(Clone, Debug)]
 pub struct RateLimitHeaders {
     policy: Policy,
+    /// Of all policies, as are the items.
+    quotas: Box<[Quota]>,
     style: HeaderStyle,
     items: Box<[Box<str>]>,
     policy_field: HeaderValue,
@@ -50,9 +53,17 @@ impl RateLimitHeaders {
     /// The fields of a policy in a style.
     #[must_use]
     pub fn new(policy: &Policy, style: HeaderStyle) -> Self {
-        let items = item_names(policy);
+        Self::joined(std::slice::from_ref(policy), style)
+    }
+
+    /// The fields of several policies that are decided together: all their quotas, in order. The
+    /// answers are then those of a [`Decision::of`] all.
+    pub(crate) fn joined(policies: &[Policy], style: HeaderStyle) -> Self {
+        let items: Box<[_]> = policies.iter().flat_map(item_names).collect();
+        let quotas: Box<[_]> = policies.iter().flat_map(Policy::quotas).cloned().collect();
+        let policy = policies.first().expect("there is a policy");
         let mut list = ListSerializer::new();
-        for (item, quota) in items.iter().zip(policy.quotas()) {
+        for (item, quota) in items.iter().zip(&quotas) {
             let _ = list
                 .bare_item(quoted(item))
                 .parameter(param("q"), integer(quota.capacity()))
@@ -61,12 +72,13 @@ impl RateLimitHeaders {
         Self {
             policy_field: text(&list.finish().unwrap_or_default()),
             policy: policy.clone(),
+            quotas,
             style,
             items,
         }
     }
 
-    /// The policy they speak of.
+    /// The policy they speak of; the first of several.
     #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
@@ -74,18 +86,69 @@ impl RateLimitHeaders {
 
     /// Writes the fields of an answer that was given at `now`, by the wall clock.
     pub fn write(&self, decision: &Decision, now: Timestamp, headers: &mut HeaderMap) {
+        self.write_fields(decision, now, headers);
+        if !decision.allowed() {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            headers.remove(RETRY_AFTER);
+            if let Some(seconds) = retry_after_seconds(decision) {
+                headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            }
+        }
+    }
+
+    /// The rate limit fields only, in place of what is there.
+    pub(crate) fn write_fields(
+        &self,
+        decision: &Decision,
+        now: Timestamp,
+        headers: &mut HeaderMap,
+    ) {
+        let enforced = decision.origin().is_enforced();
+        if self.style.contains(HeaderStyle::IETF) {
+            headers.insert(RATELIMIT_POLICY, self.policy_field.clone());
+            if enforced && !decision.quotas().is_empty() {
+                headers.insert(RATELIMIT, self.ratelimit(decision.quotas()));
+            } else {
+                headers.remove(RATELIMIT);
+            }
+        }
+        self.write_threes(decision, now, headers);
+    }
+
+    /// The same beside those that another layer has written. The fields that have room for one quota
+    /// are replaced if this one `speaks`.
+    pub(crate) fn add_fields(
+        &self,
+        decision: &Decision,
+        now: Timestamp,
+        speaks: bool,
+        headers: &mut HeaderMap,
+    ) {
+        let enforced = decision.origin().is_enforced();
+        if self.style.contains(HeaderStyle::IETF) {
+            headers.append(RATELIMIT_POLICY, self.policy_field.clone());
+            if enforced && !decision.quotas().is_empty() {
+                headers.append(RATELIMIT, self.ratelimit(decision.quotas()));
+            }
+        }
+        if speaks {
+            self.write_threes(decision, now, headers);
+        }
+    }
+
+    fn write_threes(&self, decision: &Decision, now: Timestamp, headers: &mut HeaderMap) {
+        let (triple, epoch) = (
+            self.style.contains(HeaderStyle::TRIPLE),
+            self.style.contains(HeaderStyle::X_RATELIMIT),
+        );
+        if !triple && !epoch {
+            return;
+        }
         let speaker = decision
             .origin()
             .is_enforced()
-            .then(|| speaker(&self.policy, decision))
+            .then(|| speaker_of(&self.quotas, decision))
             .flatten();
-        if self.style.contains(HeaderStyle::IETF) {
-            headers.insert(RATELIMIT_POLICY, self.policy_field.clone());
-            headers.remove(RATELIMIT);
-            if speaker.is_some() {
-                headers.insert(RATELIMIT, self.ratelimit(decision.quotas()));
-            }
-        }
         let one = |reset: fn(Timestamp, &QuotaAnswer) -> u64| {
             speaker.map(|it| {
                 [
@@ -95,19 +158,12 @@ impl RateLimitHeaders {
                 ]
             })
         };
-        if self.style.contains(HeaderStyle::TRIPLE) {
+        if triple {
             three(headers, TRIPLE, one(|_, answer| ceil(answer.reset_after)));
         }
-        if self.style.contains(HeaderStyle::X_RATELIMIT) {
+        if epoch {
             let reset = one(|now, answer| epoch_second(now, answer.reset_after));
             three(headers, X_RATELIMIT, reset);
-        }
-        if !decision.allowed() {
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            headers.remove(RETRY_AFTER);
-            if let Some(seconds) = retry_after_seconds(decision) {
-                headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-            }
         }
     }
 

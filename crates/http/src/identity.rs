@@ -79,6 +79,12 @@ impl Identity {
         &self.key
     }
 
+    /// What the limit counts for, taken out.
+    #[must_use]
+    pub fn into_key(self) -> Key<'static> {
+        self.key
+    }
+
     /// The plan, if the source knows one.
     #[must_use]
     pub fn plan(&self) -> Option<&str> {

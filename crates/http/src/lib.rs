@@ -32,14 +32,23 @@ mod config;
 mod headers;
 mod health;
 mod identity;
+mod layer;
 mod limit;
+mod limited;
+#[cfg(feature = "client")]
+pub mod outbound;
 mod plans;
 mod problem;
+mod request_id;
+mod response_body;
+mod rule;
 mod seconds;
 mod speaker;
 mod style;
 #[cfg(test)]
 mod test_log;
+#[cfg(feature = "ws")]
+pub mod ws;
 
 pub use address::{AddressPrefixes, PrefixError};
 pub use body::BodyStyle;
@@ -67,7 +76,13 @@ pub use identity::{
 };
 pub use limit::{Limit, LimitError, Limiting};
 pub use plans::{Plans, Ruling};
+pub use layer::{ActualCost, RateLimitLayer, RateLimitService, Refused, ResponseFuture, Settle};
+pub use limit::{Limit, LimitError, Limiting};
+pub use limited::Limited;
 pub use problem::{Problem, ProblemType};
+pub use request_id::RequestId;
+pub use response_body::ResponseBody;
+pub use rule::{Rule, Scope};
 pub use seconds::retry_after_seconds;
 pub use speaker::{Speaker, speaker};
 pub use style::{HeaderStyle, HeaderStyleError};

@@ -139,6 +139,12 @@ impl Problem {
         self.status
     }
 
+    /// What the client reads.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The document.
     #[must_use]
     pub fn to_json(&self, style: BodyStyle) -> Vec<u8> {

@@ -33,9 +33,13 @@ pub struct Speaker<'a> {
 /// ```
 #[must_use]
 pub fn speaker<'a>(policy: &'a Policy, decision: &'a Decision) -> Option<Speaker<'a>> {
+    speaker_of(policy.quotas(), decision)
+}
+
+/// The same of the quotas of several policies.
+pub(crate) fn speaker_of<'a>(quotas: &'a [Quota], decision: &'a Decision) -> Option<Speaker<'a>> {
     let all = || {
-        policy
-            .quotas()
+        quotas
             .iter()
             .zip(decision.quotas())
             .map(|(quota, answer)| Speaker { quota, answer })

@@ -5,10 +5,10 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tollgate_core::{Cost, CostError, CounterBackend, Decision, Key, Policy};
+use tollgate_core::{Cost, CostError, CounterBackend, Decision, Key, Policy, Timestamp};
 use tracing::Instrument;
 
-use crate::tiered::Recall;
+use crate::tiered::{Asked, Recall};
 use crate::{Error, RateLimit};
 
 type Answer = Result<Decision, Error>;
@@ -107,24 +107,17 @@ impl Future for AcquireFuture<'_> {
     }
 }
 
-/// Answers at once if it can, else asks.
-fn start(acquire: Acquire<'_>) -> Result<Running<'_>, Answer> {
-    let Acquire {
-        limit,
-        key,
-        cost,
-        max,
-    } = acquire;
+/// What is known without waiting: the answer, or what to ask the store with.
+fn start_now(
+    limit: &RateLimit,
+    key: &Key<'_>,
+    cost: u64,
+    max: Option<u64>,
+) -> Result<(Cost, Option<Timestamp>, Asked), Answer> {
     let cost = chargeable(limit.policy(), cost, max).map_err(|error| Err(error.into()))?;
-    let limiter = limit.limiter();
     // Virtual time is asked once, here.
-    let at = limiter.subject(limit.policy(), &key).at;
-    let stack = &limiter.0.stack;
-    let subject = tollgate_core::Subject {
-        policy: limit.policy(),
-        key: &key,
-        at,
-    };
+    let subject = limit.limiter().subject(limit.policy(), key);
+    let stack = &limit.limiter().0.stack;
     let asked = match stack.recall(subject, cost) {
         Recall::Ask(asked) => asked,
         Recall::Refused(decision) => {
@@ -133,11 +126,30 @@ fn start(acquire: Acquire<'_>) -> Result<Running<'_>, Answer> {
         }
     };
     // A store in this process needs no future, and so no room for one.
-    if let Some(answer) = stack.ask_now(subject, cost, asked) {
-        return Err(answer
+    match stack.ask_now(subject, cost, asked) {
+        Some(answer) => Err(answer
             .map_err(Error::from)
-            .inspect(|decision| limit.made(decision)));
+            .inspect(|decision| limit.made(decision))),
+        None => Ok((cost, subject.at, asked)),
     }
+}
+
+/// The answer to a charge, if it takes no waiting. `None`: nothing was charged.
+#[cfg(feature = "http")]
+pub(crate) fn now(limit: &RateLimit, key: &Key<'_>, cost: u64) -> Option<Answer> {
+    start_now(limit, key, cost, None).err()
+}
+
+/// Answers at once if it can, else asks.
+fn start(acquire: Acquire<'_>) -> Result<Running<'_>, Answer> {
+    let Acquire {
+        limit,
+        key,
+        cost,
+        max,
+    } = acquire;
+    let (cost, at, asked) = start_now(limit, &key, cost, max)?;
+    let stack = &limit.limiter().0.stack;
     let asking = async move {
         let subject = tollgate_core::Subject {
             policy: limit.policy(),

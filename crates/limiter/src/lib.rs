@@ -37,12 +37,16 @@ mod failure_policy;
 mod fallback;
 mod health;
 mod identity;
+mod hit;
+#[cfg(feature = "http")]
+pub mod http;
 mod limiter;
 mod metering;
 mod monitor;
 #[cfg(feature = "http")]
 mod probe;
 mod rate_limit;
+pub mod testing;
 mod tiered;
 mod time;
 mod timeout;
@@ -59,6 +63,7 @@ pub use error::Error;
 pub use failure_policy::{FailurePolicy, UnknownFailurePolicy};
 pub use fallback::Fallback;
 pub use health::{Health, Watch};
+pub use hit::{Hit, HitFuture};
 pub use limiter::Limiter;
 #[cfg(feature = "http")]
 pub use probe::Probe;

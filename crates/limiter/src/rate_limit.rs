@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate_core::{CounterBackend, Decision, Key, Origin, Policy, Refund};
 
 use crate::metering::Decisions;
-use crate::{Acquire, Error, FailurePolicy, Limiter, Peek, wait};
+use crate::{Acquire, Error, FailurePolicy, Hit, Limiter, Peek, wait};
 
 /// One policy of a [`Limiter`], ready to be asked.
 ///
@@ -76,6 +76,19 @@ impl RateLimit {
         Acquire::new(self, key.into())
     }
 
+    /// Counts one, or what [`Hit::cost`] says: nothing to wait for, or how long. Await it.
+    ///
+    /// For whatever comes in numbers: messages of a WebSocket, attempts, jobs.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancellation
+    /// A call that is dropped has counted, or it has not.
+    pub fn hit<'a>(&'a self, key: impl Into<Key<'a>>) -> Hit<'a> {
+        Hit::new(self.acquire(key))
+    }
+
     /// Asks what a charge of one would be answered, or of [`Peek::cost`], and what is there now.
     /// Charges nothing. Await it.
     ///
@@ -121,10 +134,20 @@ impl RateLimit {
         key: impl Into<Key<'a>> + Send,
         decision: &Decision,
     ) -> Result<Decision, Error> {
-        let key = key.into();
-        let subject = self.limiter.subject(self.policy(), &key);
+        self.refund_some(&key.into(), decision, decision.granted())
+            .await
+    }
+
+    /// Gives `cost` of a charge back.
+    pub(crate) async fn refund_some(
+        &self,
+        key: &Key<'_>,
+        decision: &Decision,
+        cost: u64,
+    ) -> Result<Decision, Error> {
+        let subject = self.limiter.subject(self.policy(), key);
         let refund = Refund {
-            cost: decision.granted(),
+            cost: cost.min(decision.granted()),
             charged_at: decision.charged_at(),
         };
         let refunded = match decision.origin() {

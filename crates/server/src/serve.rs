@@ -7,7 +7,6 @@ mod forwarding;
 mod gateway;
 mod probes;
 mod proxy;
-mod request_id;
 mod signals;
 mod upload;
 mod validity;

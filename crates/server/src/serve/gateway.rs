@@ -8,13 +8,12 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tollgate::{Clock, Decision, RateLimit, SystemClock};
-use tollgate_http::{AddressPrefixes, BodyStyle, Problem, RateLimitHeaders};
+use tollgate_http::{AddressPrefixes, BodyStyle, Problem, RateLimitHeaders, RequestId};
 
 use super::answer::{self, Body};
 use super::forwarding::claims_forwarding;
 use super::probes::Probes;
 use super::proxy::Proxy;
-use super::request_id::RequestId;
 use super::validity;
 use crate::config::Settings;
 use crate::store;

@@ -11,11 +11,10 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tollgate_http::Problem;
+use tollgate_http::{Problem, RequestId};
 
 use super::answer::{Body, declares_more_than};
 use super::forwarding::{forward_request, strip_hop_by_hop};
-use super::request_id::RequestId;
 use super::upload::{Fault, Progress, Upload};
 use super::validity::is_plain_chunked;
 use crate::config::{Settings, Upstream};

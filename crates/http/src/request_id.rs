@@ -4,21 +4,36 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use tollgate::{Clock, SystemClock};
+use tollgate_core::{Clock, SystemClock};
 
-pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The longest id that is taken from a client.
 const MAX_LENGTH: usize = 128;
 
 /// What the client calls its request if that is 1 to 128 characters of `A-Z a-z 0-9 . _ -`, else
 /// an ULID: 26 characters that sort by time.
+///
+/// ```
+/// use http::HeaderMap;
+/// use tollgate_http::RequestId;
+///
+/// let mut headers = HeaderMap::new();
+/// let made = RequestId::of(&headers);
+/// assert_eq!(made.as_str().len(), 26);
+/// made.write(&mut headers);
+/// assert_eq!(RequestId::of(&headers), made);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RequestId(HeaderValue);
+pub struct RequestId(HeaderValue);
 
 impl RequestId {
+    /// The field that carries it, `X-Request-Id`.
+    pub const HEADER: HeaderName = X_REQUEST_ID;
+
     /// The id of the request with these headers.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Self {
         let mut given = headers.get_all(X_REQUEST_ID).iter();
         match (given.next(), given.next()) {
             (Some(id), None) if is_plain(id.as_bytes()) => Self(id.clone()),
@@ -35,12 +50,14 @@ impl RequestId {
         Self(ulid(millis << 80 | random >> 48))
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    /// The id.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         self.0.to_str().unwrap_or_default()
     }
 
     /// Writes it into headers, in place of any other.
-    pub(super) fn write(&self, headers: &mut HeaderMap) {
+    pub fn write(&self, headers: &mut HeaderMap) {
         headers.insert(X_REQUEST_ID, self.0.clone());
     }
 }

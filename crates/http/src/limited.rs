@@ -1,0 +1,77 @@
+//! What was decided about a request, for handlers.
+
+use tollgate_core::{Decision, Policy};
+
+use crate::retry_after_seconds;
+
+/// The decision on a request: in its extensions, and an extractor of axum. Of several layers, the
+/// innermost's.
+///
+/// ```
+/// use tollgate_http::Limited;
+///
+/// async fn handler(limited: Limited) -> String {
+///     format!("{} left", limited.decision().remaining().unwrap_or_default())
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Limited {
+    policy: Policy,
+    decision: Decision,
+}
+
+impl Limited {
+    pub(crate) const fn new(policy: Policy, decision: Decision) -> Self {
+        Self { policy, decision }
+    }
+
+    /// The policy; of several, on a refusal the one that speaks, else the first.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The decision; of several limits, all of them as one.
+    #[must_use]
+    pub const fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// The `Retry-After` of a refusal.
+    #[must_use]
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        retry_after_seconds(&self.decision)
+    }
+}
+
+#[cfg(feature = "axum")]
+mod extract {
+    use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+    use http::StatusCode;
+    use http::request::Parts;
+
+    use super::Limited;
+
+    /// 500 for a route that has no layer. Extract an `Option` where that may be.
+    impl<S: Sync> FromRequestParts<S> for Limited {
+        type Rejection = (StatusCode, &'static str);
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+            parts.extensions.get::<Self>().cloned().ok_or((
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "this route is not limited: put a RateLimitLayer around it",
+            ))
+        }
+    }
+
+    impl<S: Sync> OptionalFromRequestParts<S> for Limited {
+        type Rejection = std::convert::Infallible;
+
+        async fn from_request_parts(
+            parts: &mut Parts,
+            _: &S,
+        ) -> Result<Option<Self>, Self::Rejection> {
+            Ok(parts.extensions.get::<Self>().cloned())
+        }
+    }
+}

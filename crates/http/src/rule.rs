@@ -1,0 +1,240 @@
+//! What a route charges: which limits, for whom, how much, and who shares the budget.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use http::request;
+
+use crate::layer::Hook;
+use crate::{Identity, IdentitySource, Limit, Settle};
+
+/// Which requests share a budget, besides that of one identity.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Scope {
+    /// All that are limited by the policy, on whatever route.
+    #[default]
+    Policy,
+    /// Those of one route: one method and one template, such as `/items/{id}`. HEAD counts with GET.
+    /// Without a router the path stands for the template. A route that is mounted twice has two
+    /// templates.
+    Route,
+    /// Those of all routes that give the same name.
+    Named(Cow<'static, str>),
+}
+
+/// The limits of a route, and how they are charged.
+///
+/// A policy has a name, and whatever is charged under that name is one budget, on every route and in
+/// every process ([`Scope::Policy`]). A rule that is [`unnamed`](Self::unnamed) has a budget for
+/// each route.
+///
+/// ```
+/// use tollgate_http::{Limit, Rule, Scope};
+///
+/// fn rules<L: Limit + Clone>(api: &L, search: &L) -> [Rule; 3] {
+///     [
+///         // An export costs 25.
+///         Rule::new(api).cost(25),
+///         // A search costs one of its own limit, and one of the other.
+///         Rule::new(search).and(api),
+///         // Each route has all of it for itself.
+///         Rule::new(api).scope(Scope::Route),
+///     ]
+/// }
+/// ```
+///
+/// # Several limits
+/// [`and`](Self::and) adds a limit, with an identity of its own if need be: per account and per
+/// address. These are separate records, so they are charged one after the other, in order. When one
+/// refuses, those before it are given back, and the others are only asked how long they would wait;
+/// the answer names the longest wait. Between a charge and its return a concurrent request may be
+/// refused that would have fitted. Quotas of *one* identity belong into one policy instead
+/// (`"10/s, 1000/h"`), which is decided in one step.
+#[derive(Clone)]
+pub struct Rule {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) hooks: Vec<Hook>,
+}
+
+/// One limit of a rule.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) limit: Arc<dyn Limit>,
+    pub(crate) plans: Vec<(Arc<str>, Arc<dyn Limit>)>,
+    pub(crate) named: bool,
+    pub(crate) scope: Scope,
+    pub(crate) price: Price,
+    /// Empty: those of the layer.
+    pub(crate) sources: Vec<Arc<dyn IdentitySource>>,
+}
+
+/// How much a request costs.
+#[derive(Clone)]
+pub(crate) enum Price {
+    Fixed(u64),
+    Of(Arc<dyn Fn(&request::Parts) -> u64 + Send + Sync>),
+}
+
+impl Price {
+    pub(crate) fn of(&self, request: &request::Parts) -> u64 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Of(cost) => cost(request),
+        }
+    }
+}
+
+impl Rule {
+    /// Charges one of this limit.
+    pub fn new(limit: impl Into<Self>) -> Self {
+        limit.into()
+    }
+
+    /// Charges one of a limit whose type is not known here.
+    #[must_use]
+    pub fn of(limit: Arc<dyn Limit>) -> Self {
+        let part = Part {
+            limit,
+            plans: Vec::new(),
+            named: true,
+            scope: Scope::Policy,
+            price: Price::Fixed(1),
+            sources: Vec::new(),
+        };
+        Self {
+            parts: vec![part],
+            hooks: Vec::new(),
+        }
+    }
+
+    /// The name of the policy was made up: clients read `default`, and each route has a budget of its
+    /// own, unless its quotas are those of the table's default, whose budget it then charges.
+    #[must_use]
+    pub fn unnamed(mut self) -> Self {
+        self.last().named = false;
+        self
+    }
+
+    /// Charges so much: 1 unless told otherwise, at most the capacity of the policy. What costs 0 is
+    /// not counted.
+    #[must_use]
+    pub fn cost(mut self, cost: u64) -> Self {
+        self.last().price = Price::Fixed(cost);
+        self
+    }
+
+    /// Charges what the request costs. The function is called once, before the handler.
+    #[must_use]
+    pub fn cost_of(
+        mut self,
+        cost: impl Fn(&request::Parts) -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        self.last().price = Price::Of(Arc::new(cost));
+        self
+    }
+
+    /// Who shares the budget. Default: [`Scope::Policy`].
+    #[must_use]
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.last().scope = scope;
+        self
+    }
+
+    /// Asks this source who it is, instead of those of the layer. Called again: after the others.
+    #[must_use]
+    pub fn identity(mut self, source: impl IdentitySource) -> Self {
+        self.last().sources.push(Arc::new(source));
+        self
+    }
+
+    /// Charges `limit` instead for identities of this [plan](Identity::plan). Those of other plans,
+    /// and of none, are charged as before.
+    #[must_use]
+    pub fn plan<L: Limit + Clone>(mut self, plan: impl Into<Arc<str>>, limit: &L) -> Self {
+        self.last()
+            .plans
+            .push((plan.into(), Arc::new(limit.clone())));
+        self
+    }
+
+    /// And these limits too. What follows (cost, identity, scope) is about the last of them.
+    #[must_use]
+    pub fn and(mut self, other: impl Into<Self>) -> Self {
+        let other = other.into();
+        self.parts.extend(other.parts);
+        self.hooks.extend(other.hooks);
+        self
+    }
+
+    /// Gives back, or charges more, once the response is there. See
+    /// [`RateLimitLayer::when`](crate::RateLimitLayer::when).
+    #[must_use]
+    pub fn when(
+        mut self,
+        settle: impl Fn(&http::response::Parts) -> Settle + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.push(Arc::new(settle));
+        self
+    }
+
+    /// Gives the charge back if the response is one of these: count failed logins only.
+    #[must_use]
+    pub fn refund_when(
+        self,
+        refund: impl Fn(&http::response::Parts) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.when(move |response| match refund(response) {
+            true => Settle::Refund,
+            false => Settle::Keep,
+        })
+    }
+
+    /// What has no name has a budget for each route, unless its scope was said.
+    pub(crate) fn by_route(mut self) -> Self {
+        for part in &mut self.parts {
+            if !part.named && part.scope == Scope::Policy {
+                part.scope = Scope::Route;
+            }
+        }
+        self
+    }
+
+    fn last(&mut self) -> &mut Part {
+        self.parts.last_mut().expect("a rule has a limit")
+    }
+}
+
+impl<L: Limit + Clone> From<&L> for Rule {
+    fn from(limit: &L) -> Self {
+        Self::of(Arc::new(limit.clone()))
+    }
+}
+
+impl Part {
+    /// The limit for this identity.
+    pub(crate) fn limit_of(&self, identity: &Identity) -> &Arc<dyn Limit> {
+        identity
+            .plan()
+            .and_then(|plan| self.plans.iter().find(|(name, _)| **name == *plan))
+            .map_or(&self.limit, |(_, limit)| limit)
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.parts).finish()
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("policy", self.limit.policy())
+            .field("named", &self.named)
+            .field("scope", &self.scope)
+            .field("sources", &self.sources)
+            .finish_non_exhaustive()
+    }
+}

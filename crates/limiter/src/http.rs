@@ -1,0 +1,67 @@
+//! The layers for HTTP services and clients, for the limits of this crate: all of `tollgate_http`.
+//!
+//! ```no_run
+//! use axum::{Router, routing::get};
+//! use tollgate::http::RateLimitLayer;
+//! use tollgate::{Limiter, Quota};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = Limiter::builder(tollgate::connect("memory://").await?).build();
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(RateLimitLayer::new(limiter.rule("100/minute")?));
+//! # Ok(())
+//! # }
+//! ```
+
+use tollgate_core::{Decision, Key, Policy, Quota};
+
+pub use tollgate_http::*;
+
+use crate::{Error, Limiter, RateLimit, acquire};
+
+impl Limit for RateLimit {
+    fn policy(&self) -> &Policy {
+        Self::policy(self)
+    }
+
+    fn charge_now(&self, key: &Key<'_>, cost: u64) -> Option<Result<Decision, LimitError>> {
+        acquire::now(self, key, cost).map(|answer| answer.map_err(LimitError::from))
+    }
+
+    fn charge<'a>(&'a self, key: &'a Key<'a>, cost: u64) -> Limiting<'a> {
+        Box::pin(async move { Ok(self.acquire(key).cost(cost).await?) })
+    }
+
+    fn peek<'a>(&'a self, key: &'a Key<'a>, cost: u64) -> Limiting<'a> {
+        Box::pin(async move { Ok(Self::peek(self, key).cost(cost).await?) })
+    }
+
+    fn refund<'a>(&'a self, key: &'a Key<'a>, decision: &'a Decision, cost: u64) -> Limiting<'a> {
+        Box::pin(async move { Ok(self.refund_some(key, decision, cost).await?) })
+    }
+}
+
+impl From<Error> for LimitError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Cost(error) => error.into(),
+            Error::Backend(error) => error.into(),
+        }
+    }
+}
+
+impl Limiter {
+    /// These quotas as a rule without a name, such as `"10/minute"`: each route that it is put on has
+    /// a budget of its own, by method and template. Counters are kept under the text of the quotas.
+    ///
+    /// # Errors
+    /// When the text is not that of quotas.
+    pub fn rule(&self, quotas: &str) -> Result<Rule, Box<dyn std::error::Error + Send + Sync>> {
+        let quotas = Quota::parse_list(quotas)?;
+        let texts: Vec<_> = quotas.iter().map(ToString::to_string).collect();
+        let limit = self.policy(&texts.join(", "), quotas)?;
+        Ok(Rule::from(&limit).unnamed())
+    }
+}
