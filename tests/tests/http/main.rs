@@ -1,1 +1,17 @@
+//! The layers over real HTTP on loopback, counting in memory and in Redis.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod answers;
+mod fields;
+mod grpc;
+#[path = "../../../crates/limiter/tests/common/log.rs"]
+#[allow(dead_code, reason = "it is shared")]
+mod log;
+mod middleware;
+mod outbound;
+mod routes;
+mod settling;
+mod sockets;
+mod support;
+mod who;
