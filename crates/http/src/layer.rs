@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Response, request, response};
 use tower_layer::Layer;
 
-use crate::{BodyStyle, HeaderStyle, IdentitySource, Limited, ProblemType, Rule};
+use crate::{BodyStyle, HeaderStyle, IdentitySource, Ip, Limited, Plans, ProblemType, Rule};
 use prepared::Prepared;
 pub use service::{RateLimitService, ResponseFuture};
 pub use settle::{ActualCost, Settle};
@@ -49,9 +49,9 @@ type Exempt = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
 ///   [`exempt`](Self::exempt).
 ///
 /// # Who
-/// The client's address, unless [`identity`](Self::identity) names sources. Nobody knows who it is:
-/// 401, or one shared budget ([`share_unidentified`](Self::share_unidentified)). A service that
-/// does not pass on the address of its connections answers 500, and the log says what to do.
+/// The client's address, unless [`identity`](Self::identity) says otherwise. Nobody knows who it is:
+/// 401, or by setting one shared budget ([`OnNobody`](crate::OnNobody)). A service that does not pass
+/// on the address of its connections answers 500, and the log says what to do.
 ///
 /// # What is answered
 /// - Admitted: what the service answers, errors too, with rate limit fields ([`HeaderStyle`]).
@@ -94,8 +94,8 @@ struct Settings {
     default: Option<Rule>,
     unmatched: Option<Rule>,
     routes: Vec<(Box<str>, Rule)>,
-    sources: Vec<Arc<dyn IdentitySource>>,
-    shared: bool,
+    source: Arc<dyn IdentitySource>,
+    plans: Plans,
     challenge: HeaderValue,
     style: HeaderStyle,
     body: BodyStyle,
@@ -133,8 +133,8 @@ impl RateLimitLayer {
                 default: None,
                 unmatched: None,
                 routes: Vec::new(),
-                sources: Vec::new(),
-                shared: false,
+                source: Arc::new(Ip::default()),
+                plans: Plans::new(),
                 challenge: HeaderValue::from_static("Bearer"),
                 style: HeaderStyle::default(),
                 body: BodyStyle::default(),
@@ -177,15 +177,15 @@ impl RateLimitLayer {
         self.with(|it| it.unmatched = Some(limit.into()))
     }
 
-    /// Asks this source who it is, instead of the client's address. Called again: after the others,
-    /// so name the most specific first.
+    /// Asks this source who it is, instead of taking the client's address ([`Ip`]). Several are one
+    /// as [`Identities`](crate::Identities).
     pub fn identity(self, source: impl IdentitySource) -> Self {
-        self.with(|it| it.sources.push(Arc::new(source)))
+        self.with(|it| it.source = Arc::new(source))
     }
 
-    /// Lets all requests that no source knows share one budget. They are refused otherwise.
-    pub fn share_unidentified(self) -> Self {
-        self.with(|it| it.shared = true)
+    /// Lets some identities have other limits, or none, and refuses others with 403.
+    pub fn plans(self, plans: Plans) -> Self {
+        self.with(|it| it.plans = plans)
     }
 
     /// The `WWW-Authenticate` of a 401. Default: `Bearer`.
@@ -303,7 +303,8 @@ impl fmt::Debug for RateLimitLayer {
             .field("default", &self.settings.default)
             .field("unmatched", &self.settings.unmatched)
             .field("routes", &self.settings.routes)
-            .field("sources", &self.settings.sources)
+            .field("source", &self.settings.source)
+            .field("plans", &self.settings.plans)
             .field("style", &self.settings.style)
             .finish_non_exhaustive()
     }

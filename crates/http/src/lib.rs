@@ -74,11 +74,10 @@ pub use identity::{
     FetchError, FetchJwks, Fetching, Jwks, Jwt, JwtAlgorithm, JwtKey, JwtKeyError, JwtKeys,
     UnknownJwtAlgorithm,
 };
-pub use limit::{Limit, LimitError, Limiting};
-pub use plans::{Plans, Ruling};
 pub use layer::{ActualCost, RateLimitLayer, RateLimitService, Refused, ResponseFuture, Settle};
 pub use limit::{Limit, LimitError, Limiting};
 pub use limited::Limited;
+pub use plans::{Plans, Ruling};
 pub use problem::{Problem, ProblemType};
 pub use request_id::RequestId;
 pub use response_body::ResponseBody;

@@ -164,6 +164,11 @@ impl Plans {
         }
     }
 
+    /// The limits of all plans.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = &Arc<dyn Limit>> {
+        self.limits.values()
+    }
+
     fn by_address(&self, request: &Parts) -> Ruling {
         if self.denied.networks.is_empty() && self.allowed.networks.is_empty() {
             return Ruling::Default;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::request;
 
 use crate::layer::Hook;
-use crate::{Identity, IdentitySource, Limit, Settle};
+use crate::{IdentitySource, Limit, Settle};
 
 /// Which requests share a budget, besides that of one identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,12 +62,11 @@ pub struct Rule {
 #[derive(Clone)]
 pub(crate) struct Part {
     pub(crate) limit: Arc<dyn Limit>,
-    pub(crate) plans: Vec<(Arc<str>, Arc<dyn Limit>)>,
     pub(crate) named: bool,
     pub(crate) scope: Scope,
     pub(crate) price: Price,
-    /// Empty: those of the layer.
-    pub(crate) sources: Vec<Arc<dyn IdentitySource>>,
+    /// `None`: that of the layer.
+    pub(crate) source: Option<Arc<dyn IdentitySource>>,
 }
 
 /// How much a request costs.
@@ -97,11 +96,10 @@ impl Rule {
     pub fn of(limit: Arc<dyn Limit>) -> Self {
         let part = Part {
             limit,
-            plans: Vec::new(),
             named: true,
             scope: Scope::Policy,
             price: Price::Fixed(1),
-            sources: Vec::new(),
+            source: None,
         };
         Self {
             parts: vec![part],
@@ -142,20 +140,10 @@ impl Rule {
         self
     }
 
-    /// Asks this source who it is, instead of those of the layer. Called again: after the others.
+    /// Asks this source who it is, instead of that of the layer.
     #[must_use]
     pub fn identity(mut self, source: impl IdentitySource) -> Self {
-        self.last().sources.push(Arc::new(source));
-        self
-    }
-
-    /// Charges `limit` instead for identities of this [plan](Identity::plan). Those of other plans,
-    /// and of none, are charged as before.
-    #[must_use]
-    pub fn plan<L: Limit + Clone>(mut self, plan: impl Into<Arc<str>>, limit: &L) -> Self {
-        self.last()
-            .plans
-            .push((plan.into(), Arc::new(limit.clone())));
+        self.last().source = Some(Arc::new(source));
         self
     }
 
@@ -212,16 +200,6 @@ impl<L: Limit + Clone> From<&L> for Rule {
     }
 }
 
-impl Part {
-    /// The limit for this identity.
-    pub(crate) fn limit_of(&self, identity: &Identity) -> &Arc<dyn Limit> {
-        identity
-            .plan()
-            .and_then(|plan| self.plans.iter().find(|(name, _)| **name == *plan))
-            .map_or(&self.limit, |(_, limit)| limit)
-    }
-}
-
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.parts).finish()
@@ -234,7 +212,7 @@ impl fmt::Debug for Part {
             .field("policy", self.limit.policy())
             .field("named", &self.named)
             .field("scope", &self.scope)
-            .field("sources", &self.sources)
+            .field("source", &self.source)
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::request::Parts;
 use tokio::net::TcpListener;
 use tollgate::http::{Identified, Identity, IdentitySource, RateLimitLayer};
-use tollgate::{FailurePolicy, Limiter, Quota};
+use tollgate::{FailurePolicy, Limiter, Quota, RateLimit};
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -28,13 +28,17 @@ impl IdentitySource for TonicPeer {
     }
 }
 
-/// A server of tonic; the number of the port.
+fn layer(limit: &RateLimit) -> RateLimitLayer {
+    RateLimitLayer::new(limit).identity(TonicPeer)
+}
+
+/// A server of tonic, and its address.
 async fn serve(layer: RateLimitLayer) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (_, health) = tonic_health::server::health_reporter();
     let server = tonic::transport::Server::builder()
-        .layer(layer.identity(TonicPeer))
+        .layer(layer)
         .add_service(health);
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     address
@@ -63,7 +67,7 @@ async fn raw(address: std::net::SocketAddr) -> Answer {
 async fn b136_a_grpc_client_is_told_resource_exhausted_with_when_to_retry() {
     for store in stores().await {
         let api = store.limit("api", "2/60s");
-        let address = serve(RateLimitLayer::new(&api)).await;
+        let address = serve(layer(&api)).await;
         check(address).await.unwrap();
         check(address).await.unwrap();
         let status = check(address).await.unwrap_err();
@@ -89,7 +93,7 @@ async fn b136_a_grpc_client_is_told_resource_exhausted_with_when_to_retry() {
 
         store.clock.advance(Duration::from_secs(30));
         check(address).await.unwrap();
-        let address = serve(RateLimitLayer::new(&api).grpc_unavailable()).await;
+        let address = serve(layer(&api).grpc_unavailable()).await;
         assert_eq!(check(address).await.unwrap_err().code(), Code::Unavailable);
     }
 }
@@ -108,7 +112,7 @@ async fn b136_a_store_that_is_down_is_unavailable_under_the_closed_policy() {
         let api = limiter
             .policy("api", Quota::parse_list("2/60s").unwrap())
             .unwrap();
-        let address = serve(RateLimitLayer::new(&api)).await;
+        let address = serve(layer(&api)).await;
         let answered = check(address).await;
         assert_eq!(
             answered.err().map_or(Code::Ok, |status| status.code()),

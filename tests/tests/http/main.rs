@@ -6,7 +6,7 @@ mod answers;
 mod fields;
 mod grpc;
 #[path = "../../../crates/limiter/tests/common/log.rs"]
-#[allow(dead_code, reason = "it is shared")]
+#[allow(dead_code, unreachable_pub, reason = "it is shared")]
 mod log;
 mod middleware;
 mod outbound;

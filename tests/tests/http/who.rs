@@ -1,10 +1,15 @@
 //! Who a request counts for.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::routing::get;
 use http::Method;
-use tollgate::http::{Identified, Identifying, Identity, IdentitySource, RateLimitLayer, Rule};
-use tollgate_testkit::RedisServer;
+use tollgate::http::{
+    Identified, Identifying, Identities, Identity, IdentitySource, Ip, OnNobody, Plans,
+    RateLimitLayer,
+};
+use tollgate_testkit::{RedisServer, Reply};
 
 use crate::support::{FromHeader, Server, Store, statuses, stores};
 
@@ -61,10 +66,9 @@ impl IdentitySource for Session {
 #[tokio::test]
 async fn s79_an_identity_is_a_function_of_the_request_and_the_next_source_is_asked() {
     for store in stores().await {
-        let layer = RateLimitLayer::new(&store.limit("api", "1/60s"))
-            .identity(Session)
-            .identity(FromHeader("x-user"));
-        let server = Server::start(app(layer.clone())).await;
+        let sources = Identities::new().then(Session).then(FromHeader("x-user"));
+        let layer = RateLimitLayer::new(&store.limit("api", "1/60s"));
+        let server = Server::start(app(layer.clone().identity(sources.clone()))).await;
         let client = server.client(1);
         let get = async |name, value: &'static [u8]| {
             let answer = client.send(Method::GET, "/a", &[(name, value)]).await;
@@ -80,7 +84,7 @@ async fn s79_an_identity_is_a_function_of_the_request_and_the_next_source_is_ask
         // Nobody: refused, or one budget, as it was set.
         assert_eq!(client.get("/a").await.status, 401);
         assert_eq!(client.get("/a").await.status, 401);
-        let server = Server::start(app(layer.share_unidentified())).await;
+        let server = Server::start(app(layer.identity(sources.on_nobody(OnNobody::Share)))).await;
         assert_eq!(server.client(1).get("/a").await.status, 200);
         assert_eq!(server.client(2).get("/a").await.status, 429);
     }
@@ -89,8 +93,9 @@ async fn s79_an_identity_is_a_function_of_the_request_and_the_next_source_is_ask
 #[tokio::test]
 async fn a_plan_has_quotas_of_its_own() {
     for store in stores().await {
-        let rule = Rule::new(&store.limit("free", "1/h")).plan("pro", &store.limit("pro", "3/h"));
-        let layer = RateLimitLayer::new(rule).identity(Session);
+        let plans = Plans::new().plan("pro", Arc::new(store.limit("pro", "3/h")));
+        let free = store.limit("free", "1/h");
+        let layer = RateLimitLayer::new(&free).identity(Session).plans(plans);
         let server = Server::start(app(layer)).await;
         let client = server.client(1);
         let mut seen = Vec::new();
@@ -120,7 +125,10 @@ async fn s80_identities_are_hashed_before_they_reach_the_store() {
         .send(Method::GET, "/a", &[("x-user", secret)])
         .await;
     let keys = redis.command(&["KEYS", "*"]).await;
-    let text = format!("{keys:?}");
+    let Reply::Array(keys) = keys else {
+        panic!("{keys:?}")
+    };
+    let text: String = keys.into_iter().filter_map(|key| key.text()).collect();
     assert!(
         text.contains(":v1:api:") && !text.contains("s3cr3t"),
         "{text}"
@@ -130,9 +138,11 @@ async fn s80_identities_are_hashed_before_they_reach_the_store() {
 #[tokio::test]
 async fn b104_sources_have_name_spaces_and_a_missing_identity_is_the_next_sources() {
     for store in stores().await {
-        let layer = RateLimitLayer::new(&store.limit("api", "1/60s"))
-            .identity(FromHeader("x-user"))
-            .identity(ByAddress);
+        let layer = RateLimitLayer::new(&store.limit("api", "1/60s")).identity(
+            Identities::new()
+                .then(FromHeader("x-user"))
+                .then(Ip::default()),
+        );
         let server = Server::start(app(layer)).await;
         let from = async |last, user: Option<&'static [u8]>| {
             let headers: Vec<_> = user.map(|user| ("x-user", user)).into_iter().collect();
@@ -150,19 +160,5 @@ async fn b104_sources_have_name_spaces_and_a_missing_identity_is_the_next_source
         assert_eq!(from(4, Some(b"")).await, 200, "empty is missing");
         assert_eq!(from(4, None).await, 429);
         assert_eq!(from(5, Some(b"127.0.0.9")).await, 429);
-    }
-}
-
-/// The address, as a source among others.
-#[derive(Debug)]
-struct ByAddress;
-
-impl IdentitySource for ByAddress {
-    fn identify_now(&self, request: &http::request::Parts) -> Option<Identified> {
-        use axum::extract::ConnectInfo;
-        let info = request
-            .extensions
-            .get::<ConnectInfo<std::net::SocketAddr>>()?;
-        Some(Identified::As(Identity::new("ip", info.0.ip().to_string())))
     }
 }

@@ -5,7 +5,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Response, StatusCode, request};
 use tollgate_core::Decision;
 
-use super::decide::{Charges, Unknown, joined, worst};
+use super::decide::{Charges, Denied, joined, worst};
 use super::grpc;
 use super::prepared::{Entry, Prepared};
 use super::{OnRefused, Refused};
@@ -35,9 +35,11 @@ impl Prepared {
                 .and_then(|worst| all.iter().position(|it| std::ptr::eq(it, worst)))
                 .unwrap_or(0),
         };
-        let policy = &entry.policies[charge];
-        let speaks = charges.iter().nth(charge).map(|it| &it.decision);
-        let limited = Limited::new(policy.clone(), speaks.unwrap_or(&decision).clone());
+        let Some(speaks) = charges.iter().nth(charge) else {
+            return Refusal::Continue(decision);
+        };
+        let policy = entry.policy(charge, speaks);
+        let limited = Limited::new(policy.clone(), speaks.decision.clone());
         let answer = match self.on_refused(request, &limited) {
             Refused::Continue => return Refusal::Continue(decision),
             Refused::Respond(response) => Some(response),
@@ -61,7 +63,7 @@ impl Prepared {
         };
         let (mut parts, body) = response.into_parts();
         self.write(
-            entry,
+            &self.headers(entry, charges),
             &decision,
             true,
             nested,
@@ -80,21 +82,25 @@ impl Prepared {
             .map_or(Refused::Answer, ask)
     }
 
-    /// 401, or 500 if it is the service's mistake.
-    pub(super) fn unknown<B>(
+    /// 401 or 403; 500 if it is the service's mistake.
+    pub(super) fn denied<B>(
         &self,
-        unknown: Unknown,
+        denied: Denied,
         request: &request::Parts,
     ) -> Response<ResponseBody<B>> {
-        match unknown {
-            Unknown::Unidentified(why) => {
+        match denied {
+            Denied::Unidentified(why) => {
                 let problem = Problem::new(StatusCode::UNAUTHORIZED, why);
                 let mut response = self.simple(problem, grpc::UNAUTHENTICATED, request);
                 let challenge = self.settings.challenge.clone();
                 response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
                 response
             }
-            Unknown::Misconfigured(what) => {
+            Denied::Listed => {
+                let problem = Problem::new(StatusCode::FORBIDDEN, "This client is not admitted");
+                self.simple(problem, grpc::PERMISSION_DENIED, request)
+            }
+            Denied::Misconfigured(what) => {
                 self.complain(what);
                 let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
                 self.simple(problem, grpc::INTERNAL, request)

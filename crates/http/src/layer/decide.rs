@@ -9,13 +9,15 @@ use tollgate_core::{Clock, CostError, Decision, Key, Origin, SystemClock};
 
 use super::prepared::{Entry, Prepared};
 use crate::rule::Part;
-use crate::{Identified, Identity, IdentitySource, Limit, LimitError};
+use crate::{Identified, IdentitySource, Limit, LimitError, Ruling};
 
 /// What was charged, and where it can be given back.
 pub(super) struct Charge {
     pub(super) limit: Arc<dyn Limit>,
     pub(super) key: Key<'static>,
     pub(super) decision: Decision,
+    /// Whether the limit is that of a plan.
+    pub(super) planned: bool,
 }
 
 /// The charges of a request. One is by far the most common number, and needs no allocation.
@@ -43,16 +45,34 @@ impl Charges {
 pub(super) enum Verdict {
     Admitted(Charges),
     Refused(Charges),
-    Unknown(Unknown),
+    Unlimited(Unlimited),
 }
 
-/// Why it is not known who it is.
+/// What follows where no limit is asked.
 #[derive(Clone, Copy)]
-pub(super) enum Unknown {
+pub(super) enum Unlimited {
+    /// Nothing limits it.
+    Exempt,
+    /// It is refused for good, and nothing was charged.
+    Denied(Denied),
+}
+
+/// Why a request is refused without a limit.
+#[derive(Clone, Copy)]
+pub(super) enum Denied {
     /// No source knows who it is, or one knows that it is not who it says.
     Unidentified(&'static str),
-    /// The service does not say what a source needs.
+    /// The list says so.
+    Listed,
+    /// The service does not say what is needed to know.
     Misconfigured(&'static str),
+}
+
+/// Who it is, and by which limit.
+struct Known {
+    limit: Arc<dyn Limit>,
+    planned: bool,
+    key: Key<'static>,
 }
 
 impl Prepared {
@@ -61,28 +81,25 @@ impl Prepared {
         let [part] = &entry.parts[..] else {
             return None;
         };
-        let identity = match self.identify_now(&part.sources, request)? {
-            Ok(identity) => identity,
-            Err(unknown) => return Some(Verdict::Unknown(unknown)),
+        let identified = match self.by_address(request) {
+            Some(verdict) => return Some(verdict),
+            None => self.source(part).identify_now(request)?,
+        };
+        let known = match self.known(part, identified, request) {
+            Ok(known) => known,
+            Err(unlimited) => return Some(Verdict::Unlimited(unlimited)),
         };
         let cost = part.price.of(request);
         if cost == 0 {
             return None;
         }
-        let limit = part.limit_of(&identity);
-        let limit = Arc::clone(limit);
-        let key = part.key(identity, request);
-        let decision = match limit.charge_now(&key, cost)? {
+        let decision = match known.limit.charge_now(&known.key, cost)? {
             Ok(decision) => decision,
             Err(LimitError::Cost(_)) => return None,
-            Err(LimitError::Backend(_)) => unavailable(),
+            Err(LimitError::Backend(error)) => unavailable(&*known.limit, &error),
         };
         let allowed = decision.allowed();
-        let charges = Charges::One(Charge {
-            limit,
-            key,
-            decision,
-        });
+        let charges = Charges::One(known.charged(decision));
         Some(match allowed {
             true => Verdict::Admitted(charges),
             false => Verdict::Refused(charges),
@@ -91,17 +108,25 @@ impl Prepared {
 
     /// The verdict.
     pub(super) async fn decide(&self, entry: &Entry, request: &request::Parts) -> Verdict {
+        if let Some(verdict) = self.by_address(request) {
+            return verdict;
+        }
         let mut charges: Vec<Charge> = Vec::with_capacity(entry.parts.len());
         let mut refused = false;
         for part in &entry.parts {
-            let identity = match self.identify(&part.sources, request).await {
-                Ok(identity) => identity,
-                Err(unknown) => {
+            let source = self.source(part);
+            let identified = match source.identify_now(request) {
+                Some(identified) => identified,
+                None => source.identify(request).await,
+            };
+            let known = match self.known(part, identified, request) {
+                Ok(known) => known,
+                Err(unlimited) => {
                     give_back(&mut charges).await;
-                    return Verdict::Unknown(unknown);
+                    return Verdict::Unlimited(unlimited);
                 }
             };
-            let charge = charge(part, identity, request, refused).await;
+            let charge = known.charge(part.price.of(request), refused).await;
             if !refused && !charge.decision.allowed() {
                 refused = true;
                 give_back(&mut charges).await;
@@ -118,43 +143,54 @@ impl Prepared {
         }
     }
 
-    fn identify_now(
-        &self,
-        sources: &[Arc<dyn IdentitySource>],
-        request: &request::Parts,
-    ) -> Option<Result<Identity, Unknown>> {
-        for source in sources {
-            if let Some(answer) = answered(source.identify_now(request)?) {
-                return Some(answer);
-            }
-        }
-        Some(self.nobody())
+    fn source<'a>(&'a self, part: &'a Part) -> &'a dyn IdentitySource {
+        &**part.source.as_ref().unwrap_or(&self.settings.source)
     }
 
-    async fn identify(
-        &self,
-        sources: &[Arc<dyn IdentitySource>],
-        request: &request::Parts,
-    ) -> Result<Identity, Unknown> {
-        for source in sources {
-            let identified = match source.identify_now(request) {
-                Some(identified) => identified,
-                None => source.identify(request).await,
-            };
-            if let Some(answer) = answered(identified) {
-                return answer;
-            }
-        }
-        self.nobody()
+    /// What can be said before it is known who asks.
+    fn by_address(&self, request: &request::Parts) -> Option<Verdict> {
+        let ruling = self.settings.plans.rule_address(request);
+        self.limit_by(ruling).err().map(Verdict::Unlimited)
     }
 
-    fn nobody(&self) -> Result<Identity, Unknown> {
-        if self.settings.shared {
-            return Ok(Identity::new("unidentified", ""));
+    /// The limit of a plan, or what follows instead.
+    fn limit_by(&self, ruling: Ruling) -> Result<Option<Arc<dyn Limit>>, Unlimited> {
+        match ruling {
+            Ruling::Default => Ok(None),
+            Ruling::Limit(limit) => Ok(Some(limit)),
+            Ruling::Exempt => Err(Unlimited::Exempt),
+            Ruling::Denied => Err(Unlimited::Denied(Denied::Listed)),
+            Ruling::Misconfigured(what) => Err(Unlimited::Denied(Denied::Misconfigured(what))),
         }
-        Err(Unknown::Unidentified(
-            "The request does not say who it is from",
-        ))
+    }
+
+    fn known(
+        &self,
+        part: &Part,
+        identified: Identified,
+        request: &request::Parts,
+    ) -> Result<Known, Unlimited> {
+        let identity = match identified {
+            Identified::As(identity) => identity,
+            Identified::Unknown => {
+                let why = "The request does not say who it is from";
+                return Err(Unlimited::Denied(Denied::Unidentified(why)));
+            }
+            Identified::Invalid(why) => {
+                tracing::debug!(why, "a credential is not valid");
+                let why = "The credential is not valid";
+                return Err(Unlimited::Denied(Denied::Unidentified(why)));
+            }
+            Identified::Misconfigured(what) => {
+                return Err(Unlimited::Denied(Denied::Misconfigured(what)));
+            }
+        };
+        let planned = self.limit_by(self.settings.plans.rule(request, &identity))?;
+        Ok(Known {
+            planned: planned.is_some(),
+            limit: planned.unwrap_or_else(|| Arc::clone(&part.limit)),
+            key: part.key(identity, request),
+        })
     }
 
     /// Logs a mistake of the service, loudly once.
@@ -170,41 +206,32 @@ impl Prepared {
     }
 }
 
-fn answered(identified: Identified) -> Option<Result<Identity, Unknown>> {
-    Some(match identified {
-        Identified::As(identity) => Ok(identity),
-        Identified::Unknown => return None,
-        Identified::Invalid(why) => {
-            tracing::debug!(why, "a credential is not valid");
-            Err(Unknown::Unidentified("The credential is not valid"))
+impl Known {
+    fn charged(self, decision: Decision) -> Charge {
+        Charge {
+            limit: self.limit,
+            key: self.key,
+            decision,
+            planned: self.planned,
         }
-        Identified::Misconfigured(what) => Err(Unknown::Misconfigured(what)),
-    })
-}
+    }
 
-/// Charges; or, where another limit has refused already, only asks.
-async fn charge(part: &Part, identity: Identity, request: &request::Parts, ask: bool) -> Charge {
-    let cost = part.price.of(request);
-    let limit = Arc::clone(part.limit_of(&identity));
-    let key = part.key(identity, request);
-    let decision = match (ask, cost) {
-        (_, 0) => limit.peek(&key, 1).await.map(free),
-        (true, _) => limit.peek(&key, cost).await,
-        (false, _) => match limit.charge(&key, cost).await {
-            // It can never be admitted; a peek says so with what there is.
-            Err(LimitError::Cost(CostError::ExceedsCapacity { .. })) => {
-                limit.peek(&key, cost).await
-            }
-            answer => answer,
-        },
-    };
-    Charge {
-        decision: decision.unwrap_or_else(|error| {
-            tracing::warn!(policy = limit.policy().name(), %error, "no decision");
-            unavailable()
-        }),
-        limit,
-        key,
+    /// Charges; or, where another limit has refused already, only asks.
+    async fn charge(self, cost: u64, ask: bool) -> Charge {
+        let Self { limit, key, .. } = &self;
+        let decision = match (ask, cost) {
+            (_, 0) => limit.peek(key, 1).await.map(free),
+            (true, _) => limit.peek(key, cost).await,
+            (false, _) => match limit.charge(key, cost).await {
+                // It can never be admitted; a peek says so with what there is.
+                Err(LimitError::Cost(CostError::ExceedsCapacity { .. })) => {
+                    limit.peek(key, cost).await
+                }
+                answer => answer,
+            },
+        };
+        let decision = decision.unwrap_or_else(|error| unavailable(&**limit, &error));
+        self.charged(decision)
     }
 }
 
@@ -220,7 +247,8 @@ fn free(peeked: Decision) -> Decision {
 }
 
 /// The store did not answer, and nobody decided in its place.
-fn unavailable() -> Decision {
+fn unavailable(limit: &dyn Limit, error: &dyn std::error::Error) -> Decision {
+    tracing::warn!(policy = limit.policy().name(), %error, "no decision");
     let soon = Some(Duration::from_secs(1));
     Decision::unenforced(Origin::FailClosed, false, 0, soon, SystemClock.now())
 }

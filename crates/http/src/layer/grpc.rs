@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+pub(super) const PERMISSION_DENIED: u8 = 7;
 pub(super) const RESOURCE_EXHAUSTED: u8 = 8;
 pub(super) const INTERNAL: u8 = 13;
 pub(super) const UNAVAILABLE: u8 = 14;

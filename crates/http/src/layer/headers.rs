@@ -4,7 +4,8 @@ use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tollgate_core::Decision;
 
-use super::prepared::{Entry, Prepared};
+use super::prepared::Prepared;
+use crate::RateLimitHeaders;
 
 const UNENFORCED: HeaderName = HeaderName::from_static("ratelimit-unenforced");
 
@@ -20,7 +21,7 @@ impl Prepared {
     /// have been overruled.
     pub(super) fn write(
         &self,
-        entry: &Entry,
+        fields: &RateLimitHeaders,
         decision: &Decision,
         refused: bool,
         nested: bool,
@@ -30,7 +31,7 @@ impl Prepared {
         // The time is that of whoever counted, so that it is asked once.
         let now = decision.charged_at();
         match extensions.get::<Written>().copied() {
-            None => entry.headers.write_fields(decision, now, headers),
+            None => fields.write_fields(decision, now, headers),
             Some(written) => {
                 // The refusal speaks, else the one with the fewest remaining.
                 let speaks = refused
@@ -38,7 +39,7 @@ impl Prepared {
                         && decision.remaining().is_some_and(|remaining| {
                             written.remaining.is_none_or(|inner| remaining < inner)
                         }));
-                entry.headers.add_fields(decision, now, speaks, headers);
+                fields.add_fields(decision, now, speaks, headers);
             }
         }
         if self.settings.tell_unenforced && !decision.origin().is_enforced() {

@@ -9,8 +9,8 @@ use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::{HeaderMap, Method, request};
 use tollgate_core::{Key, Policy};
 
+use super::decide::{Charge, Charges};
 use super::{Hook, Settings};
-use crate::peer::Peer;
 use crate::rule::Part;
 use crate::{Identity, RateLimitHeaders, Rule, Scope};
 
@@ -20,6 +20,8 @@ pub(crate) struct Prepared {
     unmatched: Option<Arc<Entry>>,
     any_method: HashMap<Box<str>, Arc<Entry>>,
     by_method: HashMap<Box<str>, Vec<(Method, Arc<Entry>)>>,
+    /// The fields of the limits of plans, by the name of the policy.
+    plan_headers: HashMap<Box<str>, RateLimitHeaders>,
     /// Whether the service's mistake was logged.
     pub(super) complained: AtomicBool,
 }
@@ -35,10 +37,7 @@ pub(super) struct Entry {
 
 impl Prepared {
     pub(super) fn new(settings: &Settings) -> Self {
-        let mut settings = settings.clone();
-        if settings.sources.is_empty() {
-            settings.sources.push(Arc::new(Peer::default()));
-        }
+        let settings = settings.clone();
         let default = settings.default.clone();
         let entry = |rule: Rule| Arc::new(Entry::new(rule, &settings));
         let mut any_method = HashMap::new();
@@ -63,6 +62,14 @@ impl Prepared {
             unmatched: settings.unmatched.clone().map(entry),
             any_method,
             by_method,
+            plan_headers: settings
+                .plans
+                .limits()
+                .map(|limit| {
+                    let headers = RateLimitHeaders::new(limit.policy(), settings.style);
+                    (limit.policy().name().into(), headers)
+                })
+                .collect(),
             settings,
             complained: AtomicBool::new(false),
         }
@@ -93,6 +100,28 @@ impl Prepared {
         self.default.as_ref()
     }
 
+    /// The fields for these charges, of which some may be those of plans.
+    pub(super) fn headers<'a>(
+        &'a self,
+        entry: &'a Entry,
+        charges: &Charges,
+    ) -> Cow<'a, RateLimitHeaders> {
+        if charges.iter().all(|charge| !charge.planned) {
+            return Cow::Borrowed(&entry.headers);
+        }
+        if let Charges::One(charge) = charges
+            && let Some(headers) = self.plan_headers.get(charge.limit.policy().name())
+        {
+            return Cow::Borrowed(headers);
+        }
+        let policies: Vec<_> = charges
+            .iter()
+            .enumerate()
+            .map(|(part, charge)| entry.policy(part, charge).clone())
+            .collect();
+        Cow::Owned(RateLimitHeaders::joined(&policies, self.settings.style))
+    }
+
     fn is_exempt(&self, request: &request::Parts) -> bool {
         let settings = &self.settings;
         let path = request.uri.path();
@@ -113,7 +142,6 @@ fn on_a_route(mut rule: Rule, default: Option<&Rule>) -> Rule {
         match default {
             Some(default) if default.limit.policy().quotas() == part.limit.policy().quotas() => {
                 part.limit = Arc::clone(&default.limit);
-                part.plans.clone_from(&default.plans);
                 part.scope = default.scope.clone();
                 part.named = default.named;
             }
@@ -163,12 +191,7 @@ fn route(_: &request::Parts) -> Route<'_> {
 
 impl Entry {
     fn new(rule: Rule, settings: &Settings) -> Self {
-        let mut parts = rule.parts;
-        for part in &mut parts {
-            if part.sources.is_empty() {
-                part.sources.clone_from(&settings.sources);
-            }
-        }
+        let parts = rule.parts;
         let policies: Vec<_> = parts.iter().map(shown).collect();
         let mut hooks = rule.hooks;
         hooks.extend(settings.hooks.iter().cloned());
@@ -177,6 +200,16 @@ impl Entry {
             parts,
             hooks,
             policies,
+        }
+    }
+}
+
+impl Entry {
+    /// The policy of a charge, as clients read it.
+    pub(super) fn policy<'a>(&'a self, part: usize, charge: &'a Charge) -> &'a Policy {
+        match charge.planned {
+            true => charge.limit.policy(),
+            false => &self.policies[part],
         }
     }
 }

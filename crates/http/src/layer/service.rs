@@ -12,7 +12,7 @@ use tollgate_core::Decision;
 use tower_service::Service;
 
 use super::answer::Refusal;
-use super::decide::{Charges, Verdict, joined};
+use super::decide::{Charges, Unlimited, Verdict, joined};
 use super::prepared::{Entry, Prepared};
 use super::settle::{Settle, said, settle};
 use crate::{Limited, ResponseBody};
@@ -74,7 +74,7 @@ where
             },
             Then::Go(after) => State::Service {
                 future: self.inner.call(Request::from_parts(request, body)),
-                after: Some(after),
+                after,
             },
         }
         .into()
@@ -82,9 +82,14 @@ where
 }
 
 /// What follows from a verdict.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one, and a box is what it is spared"
+)]
 enum Then<B> {
     Answer(Box<Response<ResponseBody<B>>>),
-    Go(After),
+    /// And nothing is done afterwards, if nothing limits it.
+    Go(Option<After>),
 }
 
 /// What is done once the response is there.
@@ -99,7 +104,7 @@ struct After {
 enum Outcome {
     Charged(Charges),
     /// The refusal was overruled.
-    Overruled(Decision),
+    Overruled(Charges, Decision),
 }
 
 fn verdict_on<B>(
@@ -112,8 +117,9 @@ fn verdict_on<B>(
     let outcome = match verdict {
         Verdict::Admitted(charges) => {
             let decision = joined(&charges);
-            let limited = Limited::new(entry.policies[0].clone(), decision);
-            request.extensions.insert(limited);
+            let policy = charges.iter().next().map(|it| entry.policy(0, it).clone());
+            let policy = policy.unwrap_or_else(|| entry.policies[0].clone());
+            request.extensions.insert(Limited::new(policy, decision));
             Outcome::Charged(charges)
         }
         Verdict::Refused(charges) => match prepared.refused(entry, &charges, request, nested) {
@@ -121,25 +127,26 @@ fn verdict_on<B>(
             Refusal::Continue(decision) => {
                 let limited = Limited::new(entry.policies[0].clone(), decision.clone());
                 request.extensions.insert(limited);
-                Outcome::Overruled(decision)
+                Outcome::Overruled(charges, decision)
             }
         },
-        Verdict::Unknown(unknown) => {
-            return Then::Answer(Box::new(prepared.unknown(unknown, request)));
+        Verdict::Unlimited(Unlimited::Exempt) => return Then::Go(None),
+        Verdict::Unlimited(Unlimited::Denied(denied)) => {
+            return Then::Answer(Box::new(prepared.denied(denied, request)));
         }
     };
-    Then::Go(After {
+    Then::Go(Some(After {
         prepared: Arc::clone(prepared),
         entry: Arc::clone(entry),
         nested,
         outcome,
-    })
+    }))
 }
 
 impl After {
-    fn write(&self, decision: &Decision, response: &mut response::Parts) {
+    fn write(&self, charges: &Charges, decision: &Decision, response: &mut response::Parts) {
         self.prepared.write(
-            &self.entry,
+            &self.prepared.headers(&self.entry, charges),
             decision,
             false,
             self.nested,
@@ -152,9 +159,11 @@ impl After {
     fn finish<B>(&self, response: Response<B>) -> Response<ResponseBody<B>> {
         let (mut parts, body) = response.into_parts();
         match &self.outcome {
-            Outcome::Charged(Charges::One(charge)) => self.write(&charge.decision, &mut parts),
-            Outcome::Charged(charges) => self.write(&joined(charges), &mut parts),
-            Outcome::Overruled(decision) => self.write(decision, &mut parts),
+            Outcome::Charged(charges @ Charges::One(charge)) => {
+                self.write(charges, &charge.decision, &mut parts);
+            }
+            Outcome::Charged(charges) => self.write(charges, &joined(charges), &mut parts),
+            Outcome::Overruled(charges, decision) => self.write(charges, decision, &mut parts),
         }
         Response::from_parts(parts, ResponseBody::service(body))
     }
@@ -214,7 +223,7 @@ where
                         },
                         Then::Go(after) => State::Service {
                             future: service.call(Request::from_parts(request, body)),
-                            after: Some(after),
+                            after,
                         },
                     }
                 }

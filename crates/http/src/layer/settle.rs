@@ -67,6 +67,7 @@ pub(super) async fn refund(charge: &mut Charge, cost: u64) {
         limit,
         key,
         decision,
+        ..
     } = charge;
     match limit.refund(key, decision, cost).await {
         // An answer without quotas: there was nothing that could be given back.
