@@ -5,6 +5,7 @@
 //! so that noise falls on all of them.
 //!
 //! ```text
+//! cargo run --profile bench -p tollgate-benches --features http --bin http            # the layer
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem          # keyed checks
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-bytes    # bytes a key
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-expire   # worst check

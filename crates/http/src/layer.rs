@@ -16,6 +16,8 @@ use http::{HeaderValue, Method, Response, request, response};
 use tower_layer::Layer;
 
 use crate::{BodyStyle, HeaderStyle, IdentitySource, Ip, Limited, Plans, ProblemType, Rule};
+pub(crate) use decide::closed;
+pub(crate) use headers::Written;
 use prepared::Prepared;
 pub use service::{RateLimitService, ResponseFuture};
 pub use settle::{ActualCost, Settle};

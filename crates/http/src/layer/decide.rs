@@ -249,6 +249,11 @@ fn free(peeked: Decision) -> Decision {
 /// The store did not answer, and nobody decided in its place.
 fn unavailable(limit: &dyn Limit, error: &dyn std::error::Error) -> Decision {
     tracing::warn!(policy = limit.policy().name(), %error, "no decision");
+    closed()
+}
+
+/// Refused because nobody knows better.
+pub(crate) fn closed() -> Decision {
     let soon = Some(Duration::from_secs(1));
     Decision::unenforced(Origin::FailClosed, false, 0, soon, SystemClock.now())
 }

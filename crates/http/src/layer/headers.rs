@@ -9,11 +9,20 @@ use crate::RateLimitHeaders;
 
 const UNENFORCED: HeaderName = HeaderName::from_static("ratelimit-unenforced");
 
-/// A layer below has written fields already.
+/// A layer below, or a handler that refused by itself, has written fields already.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Written {
+pub(crate) struct Written {
     refused: bool,
     remaining: Option<u64>,
+}
+
+impl Written {
+    pub(crate) const fn refused() -> Self {
+        Self {
+            refused: true,
+            remaining: None,
+        }
+    }
 }
 
 impl Prepared {

@@ -1,0 +1,181 @@
+//! What the layer adds to a hello-world of axum: no layer, ours with all headers, ours as it comes,
+//! and `tower_governor` with its headers, each on a thread of its own, over loopback.
+//!
+//! `--connections 32 --millis 400 --rounds 15 --only all`. Requests a second are those of the wall
+//! clock; the last columns are the processor time of the server's thread for one request, which a
+//! busy machine disturbs less, and the ratio to no layer in the middle of all rounds.
+#![expect(clippy::disallowed_methods, reason = "it measures")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::get;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot};
+use tollgate::Limiter;
+use tollgate::http::{HeaderStyle, RateLimitLayer};
+use tollgate_benches::{list, median, number};
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+fn hello() -> Router {
+    Router::new().route("/", get(|| async { "Hello, World!" }))
+}
+
+/// A server on a thread of its own, which says how much processor time it has used.
+struct Server {
+    name: &'static str,
+    address: SocketAddr,
+    ask: mpsc::UnboundedSender<oneshot::Sender<Duration>>,
+}
+
+impl Server {
+    fn start(name: &'static str, app: Router) -> Self {
+        let (ask, mut asked) = mpsc::unbounded_channel::<oneshot::Sender<Duration>>();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            current_thread().block_on(async move {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+                let listener = listener.expect("loopback has a port");
+                tell.send(listener.local_addr()).expect("main waits");
+                let service = app.into_make_service_with_connect_info::<SocketAddr>();
+                tokio::spawn(async move { axum::serve(listener, service).await });
+                while let Some(answer) = asked.recv().await {
+                    let time = clock_gettime(ClockId::ThreadCPUTime);
+                    let used = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
+                    answer.send(used).expect("main waits");
+                }
+            });
+        });
+        let address = told.recv().expect("it starts").expect("it is bound");
+        Self { name, address, ask }
+    }
+
+    async fn used(&self) -> Duration {
+        let (answer, used) = oneshot::channel();
+        self.ask.send(answer).expect("it runs");
+        used.await.expect("it answers")
+    }
+
+    /// Requests a second, and the processor time of one, in microseconds.
+    async fn measure(&self, connections: u64, millis: u64) -> (f64, f64) {
+        let (start, used) = (Instant::now(), self.used().await);
+        let end = start + Duration::from_millis(millis);
+        let tasks: Vec<_> = (0..connections)
+            .map(|_| tokio::spawn(keep_asking(self.address, end)))
+            .collect();
+        let mut requests = 0;
+        for task in tasks {
+            requests += task.await.expect("no request fails");
+        }
+        let used = self.used().await - used;
+        let requests = requests as f64;
+        (
+            requests / start.elapsed().as_secs_f64(),
+            used.as_secs_f64() * 1e6 / requests,
+        )
+    }
+}
+
+/// One request after the other over one connection.
+async fn keep_asking(address: SocketAddr, end: Instant) -> u64 {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    stream.set_nodelay(true).expect("a socket has the option");
+    let mut answer = vec![0; 4096];
+    let mut requests = 0;
+    while Instant::now() < end {
+        stream.write_all(REQUEST).await.expect("it reads");
+        let mut length = 0;
+        while !answer[..length].ends_with(b"Hello, World!") {
+            let read = stream
+                .read(&mut answer[length..])
+                .await
+                .expect("it answers");
+            assert!(
+                read > 0,
+                "closed: {:?}",
+                String::from_utf8_lossy(&answer[..length])
+            );
+            length += read;
+        }
+        requests += 1;
+    }
+    requests
+}
+
+fn current_thread() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a thread has a runtime")
+}
+
+/// A limit that admits all of it.
+fn ours(style: HeaderStyle) -> RateLimitLayer {
+    let backend = current_thread().block_on(tollgate::connect("memory://"));
+    let limiter = Limiter::builder(backend.expect("memory is there")).build();
+    let quota = "1000000000/s".parse().expect("it is one");
+    let limit = limiter.policy("api", [quota]).expect("the name is free");
+    RateLimitLayer::new(&limit).headers(style)
+}
+
+fn governor() -> Router {
+    let config = GovernorConfigBuilder::default()
+        .per_nanosecond(1)
+        .burst_size(u32::MAX)
+        .use_headers()
+        .finish();
+    let config = Arc::new(config.expect("it is one"));
+    hello().layer(GovernorLayer::new(config))
+}
+
+fn main() {
+    let all = HeaderStyle::IETF | HeaderStyle::TRIPLE | HeaderStyle::X_RATELIMIT;
+    let only = list("only", "all");
+    let servers: Vec<_> = [
+        ("no layer", hello()),
+        ("tollgate, all headers", hello().layer(ours(all))),
+        (
+            "tollgate, default headers",
+            hello().layer(ours(HeaderStyle::IETF)),
+        ),
+        (
+            "tollgate, no headers",
+            hello().layer(ours(HeaderStyle::NONE)),
+        ),
+        ("tower_governor, headers", governor()),
+    ]
+    .into_iter()
+    .filter(|(name, _)| only == ["all"] || only.iter().any(|it| name.contains(it.as_str())))
+    .map(|(name, app)| Server::start(name, app))
+    .collect();
+    let (connections, millis) = (number("connections", 32), number("millis", 400));
+    let mut rows = vec![(Vec::new(), Vec::new(), Vec::new()); servers.len()];
+    current_thread().block_on(async {
+        for round in 0..=number("rounds", 15) {
+            let mut floor = None;
+            for (server, row) in servers.iter().zip(&mut rows) {
+                let (rate, cpu) = server.measure(connections, millis).await;
+                // The first round warms up.
+                if round > 0 {
+                    row.0.push(rate);
+                    row.1.push(cpu);
+                    row.2.push(cpu / *floor.get_or_insert(cpu));
+                }
+            }
+        }
+    });
+    println!(
+        "{:<28}{:>12}{:>10}{:>10}",
+        "", "requests/s", "us CPU", "ratio"
+    );
+    for (server, (rate, cpu, ratio)) in servers.iter().zip(rows) {
+        let (rate, cpu, ratio) = (median(rate), median(cpu), median(ratio));
+        println!("{:<28}{rate:>12.0}{cpu:>10.2}{ratio:>10.3}", server.name);
+    }
+}
