@@ -54,9 +54,9 @@ async fn ask(from: u8, request: http::request::Builder, body: String) -> (u16, S
     let client = Client::builder(TokioExecutor::new()).build(connector);
     let request = request.body(Full::<Bytes>::from(body)).unwrap();
     let response = client.request(request).await.unwrap();
-    let left = response.headers().get("ratelimit");
-    let left = left.map_or(String::new(), |left| left.to_str().unwrap().to_owned());
-    (response.status().as_u16(), left)
+    let left = response.headers().get_all("ratelimit").iter();
+    let left: Vec<_> = left.map(|left| left.to_str().unwrap()).collect();
+    (response.status().as_u16(), left.join(", "))
 }
 
 async fn get(url: String, headers: &[(&str, &str)]) -> (u16, String) {
