@@ -27,7 +27,9 @@ impl<'a> Key<'a> {
     /// with a key that is plain text.
     pub fn from_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
         // 0xFF never occurs in UTF-8, so no text starts like this.
-        let mut bytes = vec![0xFF];
+        // Room for a short name and an address, so that most keys take one allocation.
+        let mut bytes = Vec::with_capacity(64);
+        bytes.push(0xFF);
         for part in parts {
             let part = part.as_ref();
             bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());

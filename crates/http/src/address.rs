@@ -58,6 +58,36 @@ impl AddressPrefixes {
     }
 }
 
+impl AddressPrefixes {
+    /// The same text for an IPv4 address that is a client by itself, without an allocation.
+    pub(crate) fn single_v4(self, address: IpAddr) -> Option<([u8; 15], usize)> {
+        let IpAddr::V4(address) = unwrapped(address) else {
+            return None;
+        };
+        if self.v4 != 32 {
+            return None;
+        }
+        let (mut text, mut length) = ([0; 15], 0);
+        let mut push = |byte| {
+            text[length] = byte;
+            length += 1;
+        };
+        for (i, octet) in address.octets().into_iter().enumerate() {
+            if i > 0 {
+                push(b'.');
+            }
+            if octet >= 100 {
+                push(b'0' + octet / 100);
+            }
+            if octet >= 10 {
+                push(b'0' + octet / 10 % 10);
+            }
+            push(b'0' + octet % 10);
+        }
+        Some((text, length))
+    }
+}
+
 /// IPv4 addresses one by one, IPv6 by /64.
 impl Default for AddressPrefixes {
     fn default() -> Self {
@@ -127,6 +157,22 @@ mod tests {
                 "2001:db8:1234:5678::/64"
             ]
         );
+    }
+
+    #[test]
+    fn a_single_address_is_the_same_text_without_an_allocation() {
+        let prefixes = AddressPrefixes::default();
+        for bits in (0..=u32::MAX)
+            .step_by(65_521)
+            .chain([u32::MAX, 0x0A64_6363])
+        {
+            let address = IpAddr::V4(Ipv4Addr::from_bits(bits));
+            let (text, length) = prefixes.single_v4(address).unwrap();
+            assert_eq!(&text[..length], prefixes.client_key(address).as_bytes());
+        }
+        let network = AddressPrefixes::new(24, 64).unwrap();
+        assert!(network.single_v4([203, 0, 113, 9].into()).is_none());
+        assert!(prefixes.single_v4("2001:db8::1".parse().unwrap()).is_none());
     }
 
     #[test]

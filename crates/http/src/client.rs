@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Extensions;
-use http::header::{FORWARDED, HeaderMap};
+use http::header::{FORWARDED, HeaderMap, HeaderName};
 
 pub use cidr::{Cidr, CidrError, CidrSet};
 pub use layer::TrustedProxiesService;
@@ -80,10 +80,14 @@ pub(crate) const NO_PEER: &str = "the service does not know its clients' address
     tollgate_http::PeerAddr for each connection";
 
 /// Headers by which proxies tell where a request came from.
-const FORWARDING: [&str; 2] = ["x-forwarded-for", "x-real-ip"];
+static FORWARDING: [HeaderName; 3] = [
+    FORWARDED,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-real-ip"),
+];
 
 fn has_forwarding_headers(headers: &HeaderMap) -> bool {
-    headers.contains_key(FORWARDED) || FORWARDING.iter().any(|name| headers.contains_key(*name))
+    FORWARDING.iter().any(|name| headers.contains_key(name))
 }
 
 /// A warning that is given once.
@@ -95,6 +99,11 @@ impl Once {
         Self(AtomicBool::new(false))
     }
 
+    /// Whether it was given.
+    pub(crate) fn happened(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Whether this is the first time.
     pub(crate) fn first(&self) -> bool {
         !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
@@ -103,7 +112,7 @@ impl Once {
 
 /// Tells, once, of forwarding headers that nobody resolves.
 pub(crate) fn warn_of_unresolved(headers: &HeaderMap, once: &Once) {
-    if has_forwarding_headers(headers) && once.first() {
+    if !once.happened() && has_forwarding_headers(headers) && once.first() {
         tracing::warn!(
             "requests carry forwarding headers and nobody resolves them: all clients behind the \
              proxy share one bucket; add TrustedProxies with the addresses of the proxy"

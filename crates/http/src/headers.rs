@@ -1,5 +1,6 @@
 //! The rate limit fields of a response.
 
+use bytes::BytesMut;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 use tollgate_core::{Decision, Policy, Quota, QuotaAnswer, Timestamp};
@@ -45,7 +46,8 @@ pub struct RateLimitHeaders {
     /// Of all policies, as are the items.
     quotas: Box<[Quota]>,
     style: HeaderStyle,
-    items: Box<[Box<str>]>,
+    /// What begins each item of `RateLimit`: `"name";r=`.
+    items: Box<[Box<[u8]>]>,
     policy_field: HeaderValue,
 }
 
@@ -59,7 +61,7 @@ impl RateLimitHeaders {
     /// The fields of several policies that are decided together: all their quotas, in order. The
     /// answers are then those of a [`Decision::of`] all.
     pub(crate) fn joined(policies: &[Policy], style: HeaderStyle) -> Self {
-        let items: Box<[_]> = policies.iter().flat_map(item_names).collect();
+        let items: Vec<_> = policies.iter().flat_map(item_names).collect();
         let quotas: Box<[_]> = policies.iter().flat_map(Policy::quotas).cloned().collect();
         let policy = policies.first().expect("there is a policy");
         let mut list = ListSerializer::new();
@@ -74,7 +76,7 @@ impl RateLimitHeaders {
             policy: policy.clone(),
             quotas,
             style,
-            items,
+            items: items.iter().map(|item| beginning(item)).collect(),
         }
     }
 
@@ -103,16 +105,21 @@ impl RateLimitHeaders {
         now: Timestamp,
         headers: &mut HeaderMap,
     ) {
-        let enforced = decision.origin().is_enforced();
+        // All at once, or the map grows twice.
+        headers.reserve(8);
+        let mut text = BytesMut::with_capacity(ROOM);
         if self.style.contains(HeaderStyle::IETF) {
             headers.insert(RATELIMIT_POLICY, self.policy_field.clone());
-            if enforced && !decision.quotas().is_empty() {
-                headers.insert(RATELIMIT, self.ratelimit(decision.quotas()));
-            } else {
-                headers.remove(RATELIMIT);
+            match self.ratelimit(decision, &mut text) {
+                Some(field) => {
+                    headers.insert(RATELIMIT, field);
+                }
+                None => {
+                    headers.remove(RATELIMIT);
+                }
             }
         }
-        self.write_threes(decision, now, headers);
+        self.write_threes(decision, now, headers, &mut text);
     }
 
     /// The same beside those that another layer has written. The fields that have room for one quota
@@ -124,19 +131,25 @@ impl RateLimitHeaders {
         speaks: bool,
         headers: &mut HeaderMap,
     ) {
-        let enforced = decision.origin().is_enforced();
+        let mut text = BytesMut::with_capacity(ROOM);
         if self.style.contains(HeaderStyle::IETF) {
             headers.append(RATELIMIT_POLICY, self.policy_field.clone());
-            if enforced && !decision.quotas().is_empty() {
-                headers.append(RATELIMIT, self.ratelimit(decision.quotas()));
+            if let Some(field) = self.ratelimit(decision, &mut text) {
+                headers.append(RATELIMIT, field);
             }
         }
         if speaks {
-            self.write_threes(decision, now, headers);
+            self.write_threes(decision, now, headers, &mut text);
         }
     }
 
-    fn write_threes(&self, decision: &Decision, now: Timestamp, headers: &mut HeaderMap) {
+    fn write_threes(
+        &self,
+        decision: &Decision,
+        now: Timestamp,
+        headers: &mut HeaderMap,
+        text: &mut BytesMut,
+    ) {
         let (triple, epoch) = (
             self.style.contains(HeaderStyle::TRIPLE),
             self.style.contains(HeaderStyle::X_RATELIMIT),
@@ -159,34 +172,86 @@ impl RateLimitHeaders {
             })
         };
         if triple {
-            three(headers, TRIPLE, one(|_, answer| ceil(answer.reset_after)));
+            three(
+                headers,
+                text,
+                TRIPLE,
+                one(|_, answer| ceil(answer.reset_after)),
+            );
         }
         if epoch {
             let reset = one(|now, answer| epoch_second(now, answer.reset_after));
-            three(headers, X_RATELIMIT, reset);
+            three(headers, text, X_RATELIMIT, reset);
         }
     }
 
-    fn ratelimit(&self, answers: &[QuotaAnswer]) -> HeaderValue {
-        let mut list = ListSerializer::new();
-        for (item, answer) in self.items.iter().zip(answers) {
-            let item = list
-                .bare_item(quoted(item))
-                .parameter(param("r"), integer(answer.remaining));
+    /// The field `RateLimit`; none if nobody counted.
+    fn ratelimit(&self, decision: &Decision, text: &mut BytesMut) -> Option<HeaderValue> {
+        if !decision.origin().is_enforced() || decision.quotas().is_empty() {
+            return None;
+        }
+        for (i, (item, answer)) in self.items.iter().zip(decision.quotas()).enumerate() {
+            if i > 0 {
+                text.extend_from_slice(b", ");
+            }
+            text.extend_from_slice(item);
+            digits(text, answer.remaining.min(MOST));
             if let Some(wait) = answer.more_after {
-                let _ = item.parameter(param("t"), integer(ceil(wait)));
+                text.extend_from_slice(b";t=");
+                digits(text, ceil(wait).min(MOST));
             }
         }
-        text(&list.finish().unwrap_or_default())
+        Some(taken(text))
     }
 }
 
+/// Room for the values of all fields of a policy with one quota: one allocation for them all.
+const ROOM: usize = 160;
+
+/// The largest integer of a structured field.
+const MOST: u64 = 999_999_999_999_999;
+
+/// The value that was written, out of the buffer.
+fn taken(text: &mut BytesMut) -> HeaderValue {
+    HeaderValue::from_maybe_shared(text.split().freeze())
+        .expect("names are printable ASCII, and so are digits")
+}
+
+/// Writes a number.
+fn digits(text: &mut BytesMut, mut number: u64) {
+    let (mut digits, mut start) = ([0; 20], 20);
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    text.extend_from_slice(&digits[start..]);
+}
+
+/// `"name";r=`.
+fn beginning(item: &str) -> Box<[u8]> {
+    let mut list = ListSerializer::new();
+    let _ = list.bare_item(quoted(item));
+    let mut text = list.finish().unwrap_or_default().into_bytes();
+    text.extend_from_slice(b";r=");
+    text.into()
+}
+
 /// Replaces three fields, or removes them.
-fn three(headers: &mut HeaderMap, names: [HeaderName; 3], values: Option<[u64; 3]>) {
+fn three(
+    headers: &mut HeaderMap,
+    text: &mut BytesMut,
+    names: [HeaderName; 3],
+    values: Option<[u64; 3]>,
+) {
     match values {
         Some(values) => {
             for (name, value) in names.into_iter().zip(values) {
-                headers.insert(name, HeaderValue::from(value));
+                digits(text, value);
+                headers.insert(name, taken(text));
             }
         }
         None => {

@@ -64,7 +64,7 @@ where
             });
             return State::Deciding {
                 deciding,
-                waiting: Some((service, body, context)),
+                waiting: Some(Box::new((service, body, context))),
             }
             .into();
         };
@@ -82,17 +82,14 @@ where
 }
 
 /// What follows from a verdict.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the common one, and a box is what it is spared"
-)]
 enum Then<B> {
     Answer(Box<Response<ResponseBody<B>>>),
     /// And nothing is done afterwards, if nothing limits it.
-    Go(Option<After>),
+    Go(Option<Box<After>>),
 }
 
-/// What is done once the response is there.
+/// What is done once the response is there. Behind a pointer, since futures are moved a lot on their
+/// way through a router.
 struct After {
     prepared: Arc<Prepared>,
     entry: Arc<Entry>,
@@ -135,12 +132,12 @@ fn verdict_on<B>(
             return Then::Answer(Box::new(prepared.denied(denied, request)));
         }
     };
-    Then::Go(Some(After {
+    Then::Go(Some(Box::new(After {
         prepared: Arc::clone(prepared),
         entry: Arc::clone(entry),
         nested,
         outcome,
-    }))
+    })))
 }
 
 impl After {
@@ -187,9 +184,9 @@ pin_project! {
 pin_project! {
     #[project = Projected]
     enum State<F, S, A, B> {
-        Deciding { deciding: Deciding, waiting: Option<(S, A, Of)> },
-        Service { #[pin] future: F, after: Option<After> },
-        Settling { settling: Settling, waiting: Option<(After, Response<B>)> },
+        Deciding { deciding: Deciding, waiting: Option<Box<(S, A, Of)>> },
+        Service { #[pin] future: F, after: Option<Box<After>> },
+        Settling { settling: Settling, waiting: Option<Box<(Box<After>, Response<B>)>> },
         Answer { response: Option<Box<Response<ResponseBody<B>>>> },
     }
 }
@@ -216,7 +213,7 @@ where
             let next = match state.as_mut().project() {
                 Projected::Deciding { deciding, waiting } => {
                     let (mut request, verdict) = ready!(deciding.as_mut().poll(cx));
-                    let (mut service, body, (prepared, entry)) = waiting.take().expect(ONCE);
+                    let (mut service, body, (prepared, entry)) = *waiting.take().expect(ONCE);
                     match verdict_on(&prepared, &entry, &mut request, verdict) {
                         Then::Answer(response) => State::Answer {
                             response: Some(response),
@@ -239,7 +236,7 @@ where
                 }
                 Projected::Settling { settling, waiting } => {
                     let charges = ready!(settling.as_mut().poll(cx));
-                    let (mut after, response) = waiting.take().expect(ONCE);
+                    let (mut after, response) = *waiting.take().expect(ONCE);
                     after.outcome = Outcome::Charged(charges);
                     return Poll::Ready(Ok(after.finish(response)));
                 }
@@ -255,7 +252,7 @@ where
 /// A settlement that takes its time.
 struct Unsettled<B> {
     settling: Settling,
-    after: After,
+    after: Box<After>,
     response: Response<B>,
 }
 
@@ -263,19 +260,22 @@ impl<B> Unsettled<B> {
     fn into_state<F, S, A>(self) -> State<F, S, A, B> {
         State::Settling {
             settling: self.settling,
-            waiting: Some((self.after, self.response)),
+            waiting: Some(Box::new((self.after, self.response))),
         }
     }
 }
 
 /// The response, or what has to be settled first.
 fn settling<B>(
-    mut after: After,
+    mut after: Box<After>,
     response: Response<B>,
 ) -> Result<Response<ResponseBody<B>>, Box<Unsettled<B>>> {
     let Outcome::Charged(_) = &after.outcome else {
         return Ok(after.finish(response));
     };
+    if after.entry.hooks.is_empty() && response.extensions().is_empty() {
+        return Ok(after.finish(response));
+    }
     let (parts, body) = response.into_parts();
     let said = said(&after.entry.hooks, &parts);
     let response = Response::from_parts(parts, body);
