@@ -1,5 +1,6 @@
-//! What the layer adds to a hello-world of axum: no layer, ours with all headers, ours as it comes,
-//! and `tower_governor` with its headers, each on a thread of its own, over loopback.
+//! What the layer adds to a hello-world of axum: no layer, one that does nothing, ours with all
+//! headers and with fewer, and `tower_governor` with its headers (two fields); each on a thread of its
+//! own, over loopback.
 //!
 //! `--connections 32 --millis 400 --rounds 15 --only all`. Requests a second are those of the wall
 //! clock; the last columns are the processor time of the server's thread for one request, which a
@@ -8,6 +9,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -22,11 +24,31 @@ use tollgate::http::{HeaderStyle, RateLimitLayer};
 use tollgate_benches::{list, median, number};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
+use tower_layer::layer_fn;
+use tower_service::Service;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 fn hello() -> Router {
     Router::new().route("/", get(|| async { "Hello, World!" }))
+}
+
+/// What any layer costs, as axum puts it around a route.
+#[derive(Clone)]
+struct Nothing<S>(S);
+
+impl<R, S: Service<R>> Service<R> for Nothing<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> S::Future {
+        self.0.call(request)
+    }
 }
 
 /// A server on a thread of its own, which says how much processor time it has used.
@@ -139,6 +161,10 @@ fn main() {
     let only = list("only", "all");
     let servers: Vec<_> = [
         ("no layer", hello()),
+        (
+            "a layer that does nothing",
+            hello().layer(layer_fn(Nothing)),
+        ),
         ("tollgate, all headers", hello().layer(ours(all))),
         (
             "tollgate, default headers",

@@ -1,11 +1,16 @@
-//! What a decision looks like over HTTP, over the types of the `http` crate.
+//! Limits for HTTP services and clients, over the types of the `http` crate and of tower.
 //!
+//! - [`RateLimitLayer`] limits the requests to a service: which [`Rule`] holds, who it is, and what
+//!   is answered;
+//! - [`IdentitySource`] says who a request counts for, and [`Limit`] is what the layer asks;
+//! - [`Limited`] is the decision for a handler, [`Refusal`] a handler's own answer;
+//! - `outbound::WaitLayer` (feature `client`) keeps a client within limits;
 //! - [`RateLimitHeaders`] writes the rate limit fields of a policy, in any [`HeaderStyle`];
 //! - [`Problem`] is the body of a refused request: a problem document (RFC 9457) or plain JSON;
 //! - [`AddressPrefixes`] turns a client's address into the identity that is limited;
 //! - [`TrustedProxies`] finds out that address behind proxies, as [`ClientIp`].
 //!
-//! No function here asks for the time or does any I/O.
+//! Headers and documents are made without asking for the time or doing any I/O.
 //!
 //! ```
 //! use http::HeaderMap;

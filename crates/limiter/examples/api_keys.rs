@@ -11,7 +11,7 @@ use tollgate::{Limiter, Quota};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-pub fn app(limiter: &Limiter) -> Result<Router, Error> {
+pub(crate) fn app(limiter: &Limiter) -> Result<Router, Error> {
     // Only digests are kept: `ApiKeys::with_list` reads them from a file.
     let keys = ApiKeys::new("x-api-key")
         .ok_or("no name of a header")?

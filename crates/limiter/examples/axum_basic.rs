@@ -11,7 +11,7 @@ use tollgate::http::{Limited, RateLimitLayer};
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// 100 a minute and client for each route; 10 for a search.
-pub fn app(limiter: &Limiter) -> Result<Router, Error> {
+pub(crate) fn app(limiter: &Limiter) -> Result<Router, Error> {
     let layer = RateLimitLayer::new(limiter.rule("100/minute")?)
         .route("/search", limiter.rule("10/minute")?);
     Ok(Router::new()

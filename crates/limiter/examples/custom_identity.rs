@@ -21,7 +21,7 @@ fn tenant(request: &Parts) -> Option<String> {
     (domain == "example").then(|| tenant.to_ascii_lowercase())
 }
 
-pub fn app(limiter: &Limiter) -> Result<Router, Error> {
+pub(crate) fn app(limiter: &Limiter) -> Result<Router, Error> {
     let api = limiter.policy("api", Quota::parse_list("3/minute")?)?;
     // The first that answers wins. The name keeps a tenant apart from an address of the same text.
     let identities = Identities::new()

@@ -18,7 +18,7 @@ fn address(request: &Parts) -> Option<String> {
 
 /// The health service of gRPC, which each address may ask 10 times a second. A service of your own
 /// is added in the same way.
-pub async fn serve(listener: TcpListener, limiter: Limiter) -> Result<(), Error> {
+pub(crate) async fn serve(listener: TcpListener, limiter: Limiter) -> Result<(), Error> {
     let calls = limiter.policy("calls", Quota::parse_list("10/s")?)?;
     let layer = RateLimitLayer::new(&calls).identity(identify_by("ip", address));
     let (_, health) = tonic_health::server::health_reporter();

@@ -16,13 +16,13 @@ use unicode_normalization::UnicodeNormalization;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Deserialize)]
-pub struct Login {
+pub(crate) struct Login {
     account: String,
     password: String,
 }
 
 /// All spellings of an account are one.
-pub fn normalised(account: &str) -> String {
+pub(crate) fn normalised(account: &str) -> String {
     let account: String = account.nfkc().collect();
     caseless::default_case_fold_str(account.trim())
 }
@@ -41,7 +41,7 @@ async fn login(State(accounts): State<RateLimit>, Form(login): Form<Login>) -> R
     }
 }
 
-pub fn app(limiter: &Limiter) -> Result<Router, Error> {
+pub(crate) fn app(limiter: &Limiter) -> Result<Router, Error> {
     let accounts = limiter.policy("account", Quota::parse_list("5/15m sliding_window")?)?;
     let addresses = limiter.policy("address", Quota::parse_list("20/15m sliding_window")?)?;
     let failures = Rule::new(&addresses).refund_when(|response| response.status.is_success());

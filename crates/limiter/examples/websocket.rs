@@ -35,7 +35,7 @@ async fn talk(mut socket: WebSocket, messages: RateLimit, client: String) {
 }
 
 /// 5 connections and 20 messages a minute for each client.
-pub fn app(limiter: &Limiter) -> Result<Router, Error> {
+pub(crate) fn app(limiter: &Limiter) -> Result<Router, Error> {
     let messages = limiter.policy("messages", Quota::parse_list("20/minute")?)?;
     // A browser cannot see a 429 on a handshake, so it is told by a close frame.
     let connections = RateLimitLayer::new(limiter.rule("5/minute")?).ws_close();

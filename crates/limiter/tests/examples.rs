@@ -1,6 +1,6 @@
 //! Each example is served on loopback, and does what it says.
 
-#![allow(dead_code, unreachable_pub, reason = "an example is a program, too")]
+#![allow(dead_code, reason = "an example is a program, too")]
 #![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 #[path = "../examples/api_keys.rs"]

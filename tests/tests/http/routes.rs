@@ -213,6 +213,36 @@ async fn s73_so_many_per_period_on_a_route_then_429_with_retry_after() {
 }
 
 #[tokio::test]
+async fn s74_times_units_name_identifier_cost_store_headers_failure_and_callback_are_options() {
+    use tollgate::http::{HeaderStyle, Refused};
+    for store in stores().await {
+        let quotas = ["6/2h".parse().unwrap()];
+        let limit = store
+            .limiter
+            .policy_with("uploads", quotas, tollgate::FailurePolicy::Closed)
+            .unwrap();
+        let layer = RateLimitLayer::new(Rule::new(&limit).cost(3))
+            .identity(crate::support::FromHeader("x-user"))
+            .headers(HeaderStyle::TRIPLE)
+            .on_refused(|_, limited| match limited.retry_after_seconds() {
+                Some(3_600) => Refused::Answer,
+                other => panic!("{other:?}"),
+            });
+        let server = Server::start(app().layer(layer)).await;
+        let client = server.client(1);
+        let user: [(&str, &[u8]); 1] = [("x-user", b"alice")];
+        let mut left = Vec::new();
+        for _ in 0..3 {
+            let answer = client.send(Method::GET, "/a", &user).await;
+            left.push((answer.status.as_u16(), answer.field("ratelimit-remaining")));
+        }
+        let expected = [(200, "3"), (200, "0"), (429, "0")].map(|(a, b)| (a, b.to_owned()));
+        assert_eq!(left, expected, "{}", store.name);
+        assert_eq!(limit.failure_policy(), tollgate::FailurePolicy::Closed);
+    }
+}
+
+#[tokio::test]
 async fn s75_processes_share_their_counters() {
     // Two limiters, as two processes have them, over one store.
     let (one, other) = {
