@@ -31,7 +31,12 @@ impl Pauses {
     /// Pauses for so long; a longer pause stays.
     pub(super) fn pause(&self, key: &Key<'_>, now: Instant, wait: Duration) {
         let until = now + wait.min(LONGEST);
+        let key = key.clone().into_owned();
         let mut pauses = self.0.lock().unwrap_or_else(|it| it.into_inner());
+        if let Some(known) = pauses.get_mut(&key) {
+            *known = (*known).max(until);
+            return;
+        }
         if pauses.len() >= MOST {
             pauses.retain(|_, until| *until > now);
         }
@@ -41,8 +46,7 @@ impl Pauses {
             let soonest = soonest.0.clone();
             pauses.remove(&soonest);
         }
-        let known = pauses.entry(key.clone().into_owned()).or_insert(until);
-        *known = (*known).max(until);
+        pauses.insert(key, until);
     }
 }
 
