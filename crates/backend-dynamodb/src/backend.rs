@@ -25,7 +25,10 @@ use crate::update::Update;
 
 /// How often a call writes before it gives up against others that always come first. Only exact
 /// writes (a log, the last units of a range) can lose that often.
-const TRIES: u32 = 16;
+const TRIES: u32 = 64;
+
+/// How often a call is tried again because a transaction or another region had hold of the item.
+const CONFLICTS: u32 = 8;
 
 /// How long an item stays after it decides like none, where the caller's clock counts.
 const CLOCK_MARGIN: Duration = Duration::from_secs(60);
@@ -202,7 +205,7 @@ impl DynamoBackend {
             }
             None => Held::default(),
         };
-        let mut writes = 0;
+        let (mut writes, mut conflicts) = (0, 0);
         while writes < TRIES {
             let mut after = held.record.clone();
             let (decisions, changed) = change.apply(quotas, &mut after, now);
@@ -266,7 +269,10 @@ impl DynamoBackend {
                     self.memory.put(hash, Seen::of(&held));
                     sure = true;
                 }
-                (Err(error), _) if is_conflict(&error) => {}
+                (Err(error), _) if is_conflict(&error) && conflicts < CONFLICTS => {
+                    conflicts += 1;
+                    pause(conflicts).await;
+                }
                 (Err(error), _) => return Err(error),
             }
         }
@@ -324,14 +330,18 @@ pub(crate) fn expires_at(until: u64, now: Timestamp, virtual_time: bool) -> u64 
     until.as_micros().div_ceil(1_000_000)
 }
 
-/// Waits a little, not at once and not at the same time as others. The second write of a call is
-/// due to what the first one learned, and waits for nobody.
+/// After every eighth write that lost: waits a moment, not as long as others do. The others follow at
+/// once, for what the failed one brought is what the next one needs, and grows old.
 pub(crate) async fn back_off(writes: u32) {
-    if writes < 2 {
-        return;
+    if writes > 0 && writes.is_multiple_of(8) {
+        pause(writes / 8).await;
     }
-    let most = 500_u64 << writes.min(6);
-    let micros = RandomState::new().hash_one(writes) % most;
+}
+
+/// A random part of 1 ms, 2 ms, .. 32 ms.
+async fn pause(turn: u32) {
+    let most = 500_u64 << turn.min(6);
+    let micros = RandomState::new().hash_one(turn) % most;
     tokio::time::sleep(Duration::from_micros(micros)).await;
 }
 

@@ -29,7 +29,7 @@ use crate::update::Update;
 /// The most slots: an item may be 400 KB, and a holder takes some 35 bytes.
 const MAX_SLOTS: u32 = 8_000;
 
-const TRIES: u32 = 16;
+const TRIES: u32 = 64;
 
 const WORD: &str = "leases";
 
