@@ -36,10 +36,10 @@ mod error;
 mod failure_policy;
 mod fallback;
 mod health;
-mod identity;
 mod hit;
 #[cfg(feature = "http")]
 pub mod http;
+mod identity;
 mod limiter;
 mod metering;
 mod monitor;

@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tollgate_core::{
-    BackendError, Cost, CounterBackend, Decision, Key, QuotaAnswer, Refund, Subject,
+    BackendError, Cost, CounterBackend, Decision, Key, Policy, QuotaAnswer, Refund, Subject,
 };
 
 pub use tollgate_core::ManualClock;
@@ -100,7 +100,6 @@ impl Always {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
 impl CounterBackend for Always {
     async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
         Ok(self.answer(subject, cost.max(), true))
@@ -137,10 +136,6 @@ impl CounterBackend for Always {
 
     async fn ping(&self) -> Result<(), BackendError> {
         Ok(())
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        Vec::new()
     }
 }
 
@@ -237,7 +232,6 @@ impl<B> Recorder<B> {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
 impl<B: CounterBackend> CounterBackend for Recorder<B> {
     async fn acquire(&self, subject: Subject<'_>, cost: Cost) -> Result<Decision, BackendError> {
         let answer = self.inner.acquire(subject, cost).await;
@@ -287,6 +281,14 @@ impl<B: CounterBackend> CounterBackend for Recorder<B> {
 
     async fn ping(&self) -> Result<(), BackendError> {
         self.inner.ping().await
+    }
+
+    fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
+        self.inner.accepts(policy)
+    }
+
+    fn prefers_coalescing(&self) -> bool {
+        self.inner.prefers_coalescing()
     }
 
     fn warnings(&self) -> Vec<String> {
