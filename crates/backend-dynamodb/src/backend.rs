@@ -10,8 +10,8 @@ use tokio::sync::Mutex;
 use tollgate_core::algorithm::{Operation, apply, apply_batch};
 use tollgate_core::record::{self, Record};
 use tollgate_core::{
-    BackendError, Clock, Cost, CounterBackend, Decision, ErrorKind, Policy, Quota, Refund, Subject,
-    SystemClock, Timestamp, storage_key,
+    BackendError, Clock, Cost, CounterBackend, Decision, ErrorKind, Policy, Quota, Refund,
+    SharedLeases, Subject, SystemClock, Timestamp, storage_key,
 };
 
 use crate::Builder;
@@ -399,6 +399,10 @@ impl CounterBackend for DynamoBackend {
     }
 
     /// Asks for a write that never happens, so that a table that takes none is not reported well.
+    fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        Some(SharedLeases::of(self))
+    }
+
     fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
         Self::check(policy)
     }

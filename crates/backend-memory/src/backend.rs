@@ -1,9 +1,11 @@
 //! The backend: every call finds its record in the table, in the map, or past the bound.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tollgate_core::{
-    BackendError, Cost, CounterBackend, Decision, Key, Policy, Refund, Subject, Timestamp,
+    BackendError, Cost, CounterBackend, Decision, Key, Policy, Refund, SharedLeases, Subject,
+    Timestamp,
 };
 
 use crate::call::{Acquire, Batch, Call, GiveBack, Peek};
@@ -320,6 +322,10 @@ impl CounterBackend for MemoryBackend {
 
     fn accepts(&self, _: &Policy) -> Result<(), BackendError> {
         Ok(())
+    }
+
+    fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        Some(SharedLeases::of(self))
     }
 
     /// Says so if in the last minute the bound was reached and keys shared the overflow record.

@@ -169,13 +169,15 @@ impl MemoryBackend {
         let print = self.prints.of_lease(subject.name, subject.key);
         (print, self.time.moment(subject.at).now)
     }
-}
 
-/// At most [`max_keys`](crate::MemoryBackendBuilder::max_keys) slots are held at one time, over all
-/// limits and keys; one more is [`ErrorKind::OutOfMemory`]. Finding out whether a holder is in is a
-/// look through the holders of its key: with 10,000 slots on one key some microseconds.
-impl LeaseBackend for MemoryBackend {
-    async fn acquire(
+    /// Takes a slot: [`LeaseBackend::acquire`] without a future.
+    ///
+    /// At most [`max_keys`](crate::MemoryBackendBuilder::max_keys) slots are held at one time, over
+    /// all limits and keys.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] for one more than that.
+    pub fn try_hold(
         &self,
         subject: LeaseSubject<'_>,
         holder: &str,
@@ -191,23 +193,17 @@ impl LeaseBackend for MemoryBackend {
         }
         self.leases.sweep(now);
         acquire().ok_or_else(|| {
-            let context = format!(
-                "all {} slots that memory may hold are in use",
-                self.leases.max
-            );
+            let max = self.leases.max;
+            let context = format!("all {max} slots that memory may hold are in use");
             BackendError::new(ErrorKind::OutOfMemory, context)
         })
     }
 
-    async fn renew(
-        &self,
-        subject: LeaseSubject<'_>,
-        holder: &str,
-        ttl: Duration,
-    ) -> Result<LeaseAnswer, BackendError> {
+    /// Goes on holding a slot: [`LeaseBackend::renew`] without a future.
+    pub fn try_renew(&self, subject: LeaseSubject<'_>, holder: &str, ttl: Duration) -> LeaseAnswer {
         let (print, now) = self.slots(subject);
         let holder = self.prints.of_text(holder);
-        Ok(self.leases.step(print, now, |holders| {
+        self.leases.step(print, now, |holders| {
             let holding = holders.of(holder);
             let ok = holding.is_some();
             if let Some(holding) = holding {
@@ -218,17 +214,14 @@ impl LeaseBackend for MemoryBackend {
                 in_use: holders.in_use(),
                 fence: None,
             }
-        }))
+        })
     }
 
-    async fn release(
-        &self,
-        subject: LeaseSubject<'_>,
-        holder: &str,
-    ) -> Result<LeaseAnswer, BackendError> {
+    /// Gives a slot back: [`LeaseBackend::release`] without a future.
+    pub fn try_release(&self, subject: LeaseSubject<'_>, holder: &str) -> LeaseAnswer {
         let (print, now) = self.slots(subject);
         let holder = self.prints.of_text(holder);
-        Ok(self.leases.step(print, now, |holders| {
+        self.leases.step(print, now, |holders| {
             let before = holders.0.len();
             holders.0.retain(|holding| holding.holder != holder);
             let ok = holders.0.len() < before;
@@ -238,7 +231,38 @@ impl LeaseBackend for MemoryBackend {
                 in_use: holders.in_use(),
                 fence: None,
             }
-        }))
+        })
+    }
+}
+
+/// Finding out whether a holder is in is a look through the holders of its key: with 10,000 slots
+/// on one key some microseconds.
+impl LeaseBackend for MemoryBackend {
+    async fn acquire(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        slots: NonZeroU32,
+        ttl: Duration,
+    ) -> Result<LeaseAnswer, BackendError> {
+        self.try_hold(subject, holder, slots, ttl)
+    }
+
+    async fn renew(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        ttl: Duration,
+    ) -> Result<LeaseAnswer, BackendError> {
+        Ok(self.try_renew(subject, holder, ttl))
+    }
+
+    async fn release(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+    ) -> Result<LeaseAnswer, BackendError> {
+        Ok(self.try_release(subject, holder))
     }
 
     async fn in_use(&self, subject: LeaseSubject<'_>) -> Result<u32, BackendError> {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tollgate_core::algorithm::{Operation, apply, apply_batch};
 use tollgate_core::{
     BackendError, Batch, Clock, Cost, CounterBackend, DEFAULT_PREFIX, Decision, ErrorKind,
-    MAX_EXACT, Refund, Subject, SystemClock, storage_key,
+    MAX_EXACT, Refund, SharedLeases, Subject, SystemClock, storage_key,
 };
 
 use crate::client::Client;
@@ -282,6 +282,10 @@ impl<E: RedisExecutor> CounterBackend for RedisBackend<E> {
             }
             (Merging::WithinSlot, Some(_)) => None,
         }
+    }
+
+    fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        Some(SharedLeases::of(self))
     }
 
     fn warnings(&self) -> Vec<String> {

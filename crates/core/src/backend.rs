@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 
-use crate::{BackendError, Cost, Decision, Key, Policy, Timestamp};
+use crate::{BackendError, Cost, Decision, Key, Policy, SharedLeases, Timestamp};
 
 /// What a call is about: a policy, the identity it counts for, and in virtual time the time.
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +154,15 @@ pub trait CounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
     fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
         let _ = policy;
         Ok(())
+    }
+
+    /// The store as one of leases, if it can hold them. `None`, by default: it cannot, and neither
+    /// can a wrapper, through which nothing but counting goes.
+    fn leases(self: Arc<Self>) -> Option<SharedLeases>
+    where
+        Self: Sized,
+    {
+        None
     }
 
     /// What an operator should know about the store although it works: settings that put counters

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
+
+use async_trait::async_trait;
 
 use crate::{BackendError, Key, Timestamp};
 
@@ -68,4 +71,115 @@ pub trait LeaseBackend: fmt::Debug + Send + Sync + 'static {
         &self,
         subject: LeaseSubject<'_>,
     ) -> impl Future<Output = Result<u32, BackendError>> + Send;
+}
+
+/// [`LeaseBackend`] as an object; every store of leases is one.
+#[async_trait]
+pub trait DynLeaseBackend: fmt::Debug + Send + Sync + 'static {
+    /// See [`LeaseBackend::acquire`].
+    async fn dyn_acquire(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        slots: NonZeroU32,
+        ttl: Duration,
+    ) -> Result<LeaseAnswer, BackendError>;
+    /// See [`LeaseBackend::renew`].
+    async fn dyn_renew(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        ttl: Duration,
+    ) -> Result<LeaseAnswer, BackendError>;
+    /// See [`LeaseBackend::release`].
+    async fn dyn_release(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+    ) -> Result<LeaseAnswer, BackendError>;
+    /// See [`LeaseBackend::in_use`].
+    async fn dyn_in_use(&self, subject: LeaseSubject<'_>) -> Result<u32, BackendError>;
+}
+
+#[async_trait]
+impl<B: LeaseBackend> DynLeaseBackend for B {
+    async fn dyn_acquire(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        slots: NonZeroU32,
+        ttl: Duration,
+    ) -> Result<LeaseAnswer, BackendError> {
+        self.acquire(subject, holder, slots, ttl).await
+    }
+
+    async fn dyn_renew(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        ttl: Duration,
+    ) -> Result<LeaseAnswer, BackendError> {
+        self.renew(subject, holder, ttl).await
+    }
+
+    async fn dyn_release(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+    ) -> Result<LeaseAnswer, BackendError> {
+        self.release(subject, holder).await
+    }
+
+    async fn dyn_in_use(&self, subject: LeaseSubject<'_>) -> Result<u32, BackendError> {
+        self.in_use(subject).await
+    }
+}
+
+/// Any store of leases, cheap to clone; clones share it.
+#[derive(Clone, Debug)]
+pub struct SharedLeases(Arc<dyn DynLeaseBackend>);
+
+impl SharedLeases {
+    /// Erases the type of a store of leases.
+    pub fn new(backend: impl LeaseBackend) -> Self {
+        Self::of(Arc::new(backend))
+    }
+
+    /// The same of a store that is shared already, such as one that counts too.
+    pub fn of(backend: Arc<impl LeaseBackend>) -> Self {
+        Self(backend)
+    }
+}
+
+impl LeaseBackend for SharedLeases {
+    async fn acquire(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        slots: NonZeroU32,
+        ttl: Duration,
+    ) -> Result<LeaseAnswer, BackendError> {
+        self.0.dyn_acquire(subject, holder, slots, ttl).await
+    }
+
+    async fn renew(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        ttl: Duration,
+    ) -> Result<LeaseAnswer, BackendError> {
+        self.0.dyn_renew(subject, holder, ttl).await
+    }
+
+    async fn release(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+    ) -> Result<LeaseAnswer, BackendError> {
+        self.0.dyn_release(subject, holder).await
+    }
+
+    async fn in_use(&self, subject: LeaseSubject<'_>) -> Result<u32, BackendError> {
+        self.0.dyn_in_use(subject).await
+    }
 }

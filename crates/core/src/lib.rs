@@ -47,7 +47,7 @@ pub use cost::{Cost, CostError};
 pub use decision::{Decision, Origin, QuotaAnswer};
 pub use error::{BackendError, ErrorKind};
 pub use key::Key;
-pub use lease::{LeaseAnswer, LeaseBackend, LeaseSubject};
+pub use lease::{DynLeaseBackend, LeaseAnswer, LeaseBackend, LeaseSubject, SharedLeases};
 pub use policy::{MAX_NAME, MAX_QUOTAS, Policy, PolicyError};
 pub use quota::{Algorithm, MAX_EXACT, Quota, QuotaError, QuotaFault};
 pub use shared::{DynCounterBackend, SharedBackend};

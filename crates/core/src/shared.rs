@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{BackendError, Batch, Cost, CounterBackend, Decision, Policy, Refund, Subject};
+use crate::{
+    BackendError, Batch, Cost, CounterBackend, Decision, Policy, Refund, SharedLeases, Subject,
+};
 
 /// [`CounterBackend`] as an object; every backend is one.
 #[async_trait]
@@ -48,6 +50,8 @@ pub trait DynCounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
     fn dyn_prefers_coalescing(&self) -> bool;
     /// See [`CounterBackend::accepts`].
     fn dyn_accepts(&self, policy: &Policy) -> Result<(), BackendError>;
+    /// See [`CounterBackend::leases`].
+    fn dyn_leases(self: Arc<Self>) -> Option<SharedLeases>;
     /// See [`CounterBackend::warnings`].
     fn dyn_warnings(&self) -> Vec<String>;
 }
@@ -117,6 +121,10 @@ impl<B: CounterBackend> DynCounterBackend for B {
         self.accepts(policy)
     }
 
+    fn dyn_leases(self: Arc<Self>) -> Option<SharedLeases> {
+        self.leases()
+    }
+
     fn dyn_warnings(&self) -> Vec<String> {
         self.warnings()
     }
@@ -132,6 +140,12 @@ impl SharedBackend {
     /// Erases the type of a backend.
     pub fn new(backend: impl CounterBackend) -> Self {
         Self(Arc::new(backend))
+    }
+
+    /// The store as one of leases, if it can hold them: [`CounterBackend::leases`].
+    #[must_use]
+    pub fn leases(&self) -> Option<SharedLeases> {
+        Arc::clone(&self.0).dyn_leases()
     }
 }
 
@@ -202,6 +216,10 @@ impl CounterBackend for SharedBackend {
 
     fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
         self.0.dyn_accepts(policy)
+    }
+
+    fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        Self::leases(&self)
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tollgate_core::{Clock, CounterBackend, SharedBackend};
 
+use crate::concurrency::Keeper;
 use crate::limiter::Inner;
 use crate::monitor::Monitor;
 use crate::{
@@ -161,6 +162,8 @@ impl Builder {
             on_failure: self.on_failure,
             clock: self.clock,
             policies: Mutex::default(),
+            concurrency: Mutex::default(),
+            keeper: Keeper::default(),
         }))
     }
 }

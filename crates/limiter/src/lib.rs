@@ -21,6 +21,7 @@
 //!
 //! - [`connect`] turns a URL into a store; the features of this crate decide which schemes are in.
 //! - [`Limiter`] puts the protection around it, and [`RateLimit`] is one policy, ready to be asked.
+//! - [`Limiter::concurrency`] limits how many run at the same time, and a [`Permit`] is a slot.
 //! - [`Coalesced`], [`Timeout`], [`CircuitBreaker`], [`Fallback`] and [`Tiered`] are that
 //!   protection, each a backend around a backend, for those who stack their own.
 //! - [`Health`] says whether limits are being enforced, and [`Limiter::watch`] when that changes.
@@ -31,6 +32,7 @@ mod acquire;
 mod breaker;
 mod builder;
 mod coalesced;
+mod concurrency;
 mod connect;
 mod error;
 mod failure_policy;
@@ -58,6 +60,9 @@ pub use acquire::{Acquire, AcquireFuture, Peek};
 pub use breaker::{Breaker, BreakerState, CircuitBreaker};
 pub use builder::Builder;
 pub use coalesced::Coalesced;
+pub use concurrency::{
+    Concurrency, ConcurrencyBuilder, ConcurrencyError, NoSlot, Permit, RunError,
+};
 pub use connect::{Connect, ConnectError, connect};
 pub use error::Error;
 pub use failure_policy::{FailurePolicy, UnknownFailurePolicy};

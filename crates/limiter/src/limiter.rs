@@ -2,17 +2,22 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tollgate_core::{
     BackendError, Clock, CounterBackend, Policy, PolicyError, Quota, SharedBackend, Subject,
+    Timestamp,
 };
 
+use crate::concurrency::Keeper;
 use crate::monitor::Monitor;
 use crate::rate_limit::{RateLimit, Registered};
 use crate::{
-    Builder, CircuitBreaker, Coalesced, FailurePolicy, Fallback, Health, Tiered, Timeout, Watch,
+    Builder, CircuitBreaker, Coalesced, ConcurrencyBuilder, FailurePolicy, Fallback, Health,
+    Tiered, Timeout, Watch,
 };
 
 /// The whole stack; static, so that only the store at its bottom is behind a pointer.
@@ -49,6 +54,8 @@ pub(crate) struct Inner {
     /// Virtual time, if any.
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) policies: Mutex<HashMap<Box<str>, Arc<Registered>>>,
+    pub(crate) concurrency: Mutex<HashMap<Box<str>, NonZeroU32>>,
+    pub(crate) keeper: Keeper,
 }
 
 impl Limiter {
@@ -105,6 +112,19 @@ impl Limiter {
         Ok(limit)
     }
 
+    /// Begins a limit on how many run at the same time: at most `slots` holders for each key, over
+    /// all processes; see [`Concurrency`](crate::Concurrency).
+    pub fn concurrency(&self, name: &str, slots: u32) -> ConcurrencyBuilder {
+        ConcurrencyBuilder::new(self.clone(), name, slots)
+    }
+
+    /// Gives back every slot that this limiter still holds, and waits until those that were dropped
+    /// have been given back: for shutdown, within a deadline of your own. Holders are told that they
+    /// lost their slots.
+    pub async fn drain(&self) {
+        self.0.keeper.drain().await;
+    }
+
     /// Whether limits are being enforced, and if not, why. Asks nobody: it is what the last call
     /// found. [`ping`](Self::ping) makes it fresh.
     #[must_use]
@@ -147,6 +167,38 @@ impl Limiter {
         self.fallback().inner().inner().inner().inner()
     }
 
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.0.keeper
+    }
+
+    /// The number of slots that the name already had, if any.
+    pub(crate) fn register_slots(&self, name: &str, slots: NonZeroU32) -> Option<NonZeroU32> {
+        let mut known = self.0.concurrency.lock();
+        match known.get(name) {
+            Some(known) => Some(*known),
+            None => known.insert(name.into(), slots),
+        }
+    }
+
+    /// A call to the store that is no charge, behind the same timeout and breaker.
+    pub(crate) async fn guarded<T>(
+        &self,
+        call: impl Future<Output = Result<T, BackendError>> + Send,
+    ) -> Result<T, BackendError> {
+        let breaker = self.fallback().inner();
+        let answer = breaker.guard(breaker.inner().bound(call)).await;
+        match &answer {
+            Ok(_) => self.0.monitor.answered(),
+            Err(error) => self.0.monitor.failed(error, 0),
+        }
+        answer
+    }
+
+    /// The moment of a call in virtual time.
+    pub(crate) fn virtual_now(&self) -> Option<Timestamp> {
+        self.0.clock.as_ref().map(|clock| clock.now())
+    }
+
     pub(crate) fn fallback(&self) -> &Fallback<CircuitBreaker<Timeout<Coalesced<SharedBackend>>>> {
         self.0.stack.inner()
     }
@@ -161,7 +213,7 @@ impl Limiter {
         Subject {
             policy,
             key,
-            at: self.0.clock.as_ref().map(|clock| clock.now()),
+            at: self.virtual_now(),
         }
     }
 }

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use metrics::Histogram;
 use tokio::time::Sleep;
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Policy, Refund, Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Policy, Refund, SharedLeases,
+    Subject,
 };
 
 use crate::time::{FOREVER, Instant};
@@ -72,7 +74,7 @@ impl<B> Timeout<B> {
 }
 
 impl<B> Timeout<B> {
-    const fn bound<F>(&self, call: F) -> Bounded<'_, F> {
+    pub(crate) const fn bound<F>(&self, call: F) -> Bounded<'_, F> {
         Bounded {
             call,
             limit: self.limit,
@@ -85,7 +87,7 @@ impl<B> Timeout<B> {
 pin_project_lite::pin_project! {
     /// A call with an end. Written by hand, like that of the breaker, because a future that awaits
     /// another holds it twice, and a stack of them grows past what is cheap to allocate.
-    struct Bounded<'a, F> {
+    pub(crate) struct Bounded<'a, F> {
         #[pin]
         call: F,
         limit: Duration,
@@ -189,6 +191,11 @@ impl<B: CounterBackend> CounterBackend for Timeout<B> {
 
     fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
         self.inner.accepts(policy)
+    }
+
+    /// None: only counting goes through here.
+    fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Policy, Refund, Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Policy, Refund, SharedLeases,
+    Subject,
 };
 
 use cell::{Cell, Outcome, Ticket};
@@ -85,7 +86,7 @@ impl<B> CircuitBreaker<B> {
 }
 
 impl<B> CircuitBreaker<B> {
-    const fn guard<F>(&self, call: F) -> Guarded<'_, F> {
+    pub(crate) const fn guard<F>(&self, call: F) -> Guarded<'_, F> {
         Guarded {
             call,
             cell: &self.cell,
@@ -96,7 +97,7 @@ impl<B> CircuitBreaker<B> {
 
 pin_project_lite::pin_project! {
     /// A call that needs leave, which it asks for when it is first polled.
-    struct Guarded<'a, F> {
+    pub(crate) struct Guarded<'a, F> {
         #[pin]
         call: F,
         cell: &'a Cell,
@@ -200,6 +201,11 @@ impl<B: CounterBackend> CounterBackend for CircuitBreaker<B> {
 
     fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
         self.inner.accepts(policy)
+    }
+
+    /// None: only counting goes through here.
+    fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
     }
 
     fn warnings(&self) -> Vec<String> {

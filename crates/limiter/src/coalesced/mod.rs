@@ -13,7 +13,8 @@ use std::task::{Poll, Waker};
 use metrics::{Gauge, Histogram};
 use parking_lot::Mutex;
 use tollgate_core::{
-    self as core, BackendError, Cost, CounterBackend, Decision, Policy, Refund, Subject,
+    self as core, BackendError, Cost, CounterBackend, Decision, Policy, Refund, SharedLeases,
+    Subject,
 };
 
 use crate::identity::Seed;
@@ -282,6 +283,11 @@ impl<B: CounterBackend> CounterBackend for Coalesced<B> {
 
     fn prefers_coalescing(&self) -> bool {
         !self.on && self.shared.inner.prefers_coalescing()
+    }
+
+    /// None: only counting goes through here.
+    fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
     }
 
     fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {

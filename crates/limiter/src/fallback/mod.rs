@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, SharedLeases,
+    Subject,
 };
 use tollgate_memory::MemoryBackend;
 
@@ -136,6 +137,17 @@ impl<B> Fallback<B> {
         self.local.get_or_init(MemoryBackend::default)
     }
 
+    pub(crate) const fn retry_after(&self) -> Duration {
+        self.retry_after
+    }
+
+    /// Reports that something was not decided by the store, and says what is answered for it.
+    #[cold]
+    pub(crate) fn unenforced_by(&self, name: &str, error: &BackendError) -> FailurePolicy {
+        self.monitor.failed(error, 1);
+        self.rules.count(name, error, 1)
+    }
+
     fn heard<T>(&self, answer: Result<T, BackendError>, decisions: u64) -> Result<T, BackendError> {
         match &answer {
             Ok(_) => self.monitor.answered(),
@@ -164,8 +176,7 @@ impl<B> Fallback<B> {
         cost: Cost,
         error: &BackendError,
     ) -> Result<Decision, BackendError> {
-        self.monitor.failed(error, 1);
-        match self.rules.count(subject.policy.name(), error, 1) {
+        match self.unenforced_by(subject.policy.name(), error) {
             FailurePolicy::Open => Ok(admitted(subject, cost)),
             FailurePolicy::Closed => Ok(self.refused(subject)),
             FailurePolicy::Local => at_once(self.local().acquire(subject, cost)).map(locally),
@@ -290,6 +301,11 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
 
     fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
         self.inner.accepts(policy)
+    }
+
+    /// None: only counting goes through here.
+    fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -4,10 +4,12 @@ mod answer;
 mod table;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, SharedLeases,
+    Subject,
 };
 
 pub(crate) use table::{Asked, Recall};
@@ -295,6 +297,11 @@ impl<B: CounterBackend> CounterBackend for Tiered<B> {
 
     fn accepts(&self, policy: &Policy) -> Result<(), BackendError> {
         self.inner.accepts(policy)
+    }
+
+    /// None: only counting goes through here.
+    fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
     }
 
     fn warnings(&self) -> Vec<String> {

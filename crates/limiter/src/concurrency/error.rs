@@ -1,0 +1,101 @@
+//! Why there is no permit.
+
+use std::time::Duration;
+
+use tollgate_core::BackendError;
+
+/// Why a limit on concurrency cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConcurrencyError {
+    /// The store has nothing that can hold slots.
+    #[error(
+        "concurrency {name:?}: {store} cannot hold leases; use redis://, dynamodb:// or memory:// for it"
+    )]
+    Unsupported {
+        /// Of the limit.
+        name: Box<str>,
+        /// The store.
+        store: String,
+    },
+    /// No slots.
+    #[error("concurrency {0:?}: slots is 0, so nobody could ever run; use 1 or more")]
+    NoSlots(Box<str>),
+    /// A name that cannot be part of a key.
+    #[error(
+        "concurrency {0:?}: the name must have 1 to {max} printable ASCII characters",
+        max = tollgate_core::MAX_NAME
+    )]
+    Name(Box<str>),
+    /// The same name with another number of slots: which one counts would depend on who asks.
+    #[error(
+        "concurrency {name:?}: the name belongs to a limit of {known} slots already; use {known}, or another name for {slots}"
+    )]
+    Taken {
+        /// Of the limit.
+        name: Box<str>,
+        /// As it is known.
+        known: u32,
+        /// As it was asked for.
+        slots: u32,
+    },
+    /// Too short to renew in.
+    #[error(
+        "concurrency {name:?}: ttl is {ttl:?}, which leaves no time to renew; use 100 ms or more"
+    )]
+    Ttl {
+        /// Of the limit.
+        name: Box<str>,
+        /// As it was asked for.
+        ttl: Duration,
+    },
+}
+
+/// Why there is no permit.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoSlot {
+    /// All slots are taken, and stayed so for as long as the caller would wait; or too many wait
+    /// already.
+    #[error("all {slots} slots are taken")]
+    Full {
+        /// How many are in. More than `slots` where a process still uses a larger limit.
+        in_use: u32,
+        /// How many may be.
+        slots: u32,
+        /// How soon to come back.
+        retry_after: Duration,
+        /// Whether it is this client who has too many, and not everybody together.
+        per_client: bool,
+    },
+    /// The store does not answer, and the failure policy is closed.
+    #[error("slots cannot be taken at the moment: {source}")]
+    Unavailable {
+        /// How soon to come back.
+        retry_after: Duration,
+        /// What the store did.
+        source: BackendError,
+    },
+}
+
+impl NoSlot {
+    /// How soon to come back.
+    #[must_use]
+    pub const fn retry_after(&self) -> Duration {
+        match self {
+            Self::Full { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
+        }
+    }
+}
+
+/// Why work did not run to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// It did not begin.
+    #[error(transparent)]
+    NoSlot(#[from] NoSlot),
+    /// Its slot was lost, so it was stopped.
+    #[error("the slot was lost: it could not be renewed in time")]
+    Lost,
+}

@@ -1,0 +1,107 @@
+//! Where slots are: in the store, behind the limiter's timeout and breaker, or in this process.
+
+use std::num::NonZeroU32;
+
+use tollgate_core::{BackendError, Key, LeaseAnswer, LeaseBackend, LeaseSubject, SharedLeases};
+
+use super::Inner;
+use super::lease::Lease;
+use crate::{FailurePolicy, Limiter};
+
+/// Where a slot is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the store, for all processes.
+    Store,
+    /// In this process, because the store did not answer.
+    Here,
+}
+
+/// The store's slots.
+pub(super) struct Slots(SharedLeases);
+
+impl Slots {
+    /// `None` if the store cannot hold any.
+    pub(super) fn of(limiter: &Limiter) -> Option<Self> {
+        limiter.backend().leases().map(Self)
+    }
+
+    /// Takes one in the store.
+    pub(super) async fn acquire(&self, lease: &Lease) -> Result<LeaseAnswer, BackendError> {
+        let of = &lease.of;
+        let subject = subject(of, &lease.key);
+        let call = self.0.acquire(subject, &lease.holder, of.slots, of.ttl);
+        of.limiter.guarded(call).await
+    }
+
+    /// Takes one here. Memory that is full is as good as full slots.
+    pub(super) fn acquire_here(&self, lease: &Lease, slots: NonZeroU32) -> LeaseAnswer {
+        let of = &lease.of;
+        of.limiter
+            .fallback()
+            .local()
+            .try_hold(subject(of, &lease.key), &lease.holder, slots, of.ttl)
+            .unwrap_or(LeaseAnswer {
+                ok: false,
+                in_use: slots.get(),
+                fence: None,
+            })
+    }
+
+    /// Renews where it is held.
+    pub(super) async fn renew(&self, lease: &Lease) -> Result<LeaseAnswer, BackendError> {
+        let of = &lease.of;
+        let subject = subject(of, &lease.key);
+        match lease.place() {
+            Place::Store => {
+                let call = self.0.renew(subject, &lease.holder, of.ttl);
+                of.limiter.guarded(call).await
+            }
+            Place::Here => {
+                Ok(of
+                    .limiter
+                    .fallback()
+                    .local()
+                    .try_renew(subject, &lease.holder, of.ttl))
+            }
+        }
+    }
+
+    /// Releases where it is held; whether it still was.
+    pub(super) async fn release(&self, lease: &Lease) -> Result<bool, BackendError> {
+        let of = &lease.of;
+        let subject = subject(of, &lease.key);
+        let answer = match lease.place() {
+            Place::Store => {
+                let call = self.0.release(subject, &lease.holder);
+                of.limiter.guarded(call).await?
+            }
+            Place::Here => of
+                .limiter
+                .fallback()
+                .local()
+                .try_release(subject, &lease.holder),
+        };
+        if answer.ok {
+            of.waiters.freed(&lease.key);
+        }
+        Ok(answer.ok)
+    }
+
+    pub(super) async fn in_use(&self, of: &Inner, key: &Key<'_>) -> Result<u32, BackendError> {
+        of.limiter.guarded(self.0.in_use(subject(of, key))).await
+    }
+
+    /// Reports that the store did not answer, and says whether slots are counted here meanwhile.
+    pub(super) fn counts_here(&self, of: &Inner, error: &BackendError) -> bool {
+        of.limiter.fallback().unenforced_by(&of.rule, error) != FailurePolicy::Closed
+    }
+}
+
+fn subject<'a>(of: &'a Inner, key: &'a Key<'a>) -> LeaseSubject<'a> {
+    LeaseSubject {
+        name: &of.name,
+        key,
+        at: of.limiter.virtual_now(),
+    }
+}
