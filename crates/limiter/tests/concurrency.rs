@@ -359,7 +359,8 @@ async fn s104_s106_who_waits_is_served_and_who_waits_in_vain_is_refused_in_time(
 
 #[tokio::test]
 async fn s104_the_builder_says_how_long_to_wait_and_how_many_may() {
-    let limiter = limiter(&store(), FailurePolicy::Closed);
+    let store = store();
+    let limiter = limiter(&store, FailurePolicy::Closed);
     let limit = limiter
         .concurrency("ocr", 1)
         .wait(PATIENCE)
@@ -373,6 +374,10 @@ async fn s104_the_builder_says_how_long_to_wait_and_how_many_may() {
             tokio::spawn(async move { limit.acquire("k").await.map(drop) })
         })
         .collect();
+    wait_until("two to wait", PATIENCE, async || {
+        store.acquires.load(Ordering::SeqCst) >= 5
+    })
+    .await;
     // The third is refused at once, while two wait.
     let third = async || {
         let began = Instant::now();

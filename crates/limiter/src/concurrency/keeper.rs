@@ -255,14 +255,11 @@ impl Task {
     /// It was not renewed: again soon, while there is time.
     fn overdue(&mut self, lease: Arc<Lease>, error: Option<BackendError>) {
         let now = Instant::now();
-        let soon = now + (lease.of.ttl / 10).min(Duration::from_secs(1));
-        if soon < lease.until() {
-            self.schedule(lease, soon);
-            return;
-        }
-        if now < lease.until() {
-            let end = lease.until();
-            self.schedule(lease, end);
+        let pause = (lease.of.ttl / 10).min(Duration::from_secs(1));
+        // The last decision is made while the slot is still held, so that a holder who keeps it is
+        // never told that it is lost.
+        if now + 2 * pause < lease.until() {
+            self.schedule(lease, now + pause);
             return;
         }
         let error = error.unwrap_or_else(|| {

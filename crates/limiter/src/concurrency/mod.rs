@@ -160,11 +160,15 @@ impl Concurrency {
         work: F,
     ) -> Result<F::Output, RunError> {
         let permit = self.acquire(key).await?;
-        tokio::select! {
+        let output = tokio::select! {
             biased;
-            output = work => Ok(output),
-            () = permit.lost() => Err(RunError::Lost),
-        }
+            output = work => output,
+            () = permit.lost() => return Err(RunError::Lost),
+        };
+        // Now, so that who runs one after the other finds the slot free. Should that fail, it is
+        // tried again in the background.
+        let _ = permit.release().await;
+        Ok(output)
     }
 
     /// How many slots of this key are held.
