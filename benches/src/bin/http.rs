@@ -2,17 +2,21 @@
 //! headers and with fewer, and `tower_governor` with its headers (two fields); each on a thread of its
 //! own, over loopback.
 //!
-//! `--connections 32 --millis 400 --rounds 15 --only all`. Requests a second are those of the wall
+//! `--connections 32 --millis 400 --rounds 15 --calls 20000 --only all`. Requests a second are those of the wall
 //! clock; the last columns are the processor time of the server's thread for one request, which a
 //! busy machine disturbs less, and the ratio to no layer in the middle of all rounds.
 #![expect(clippy::disallowed_methods, reason = "it measures")]
 
+use std::hint::black_box;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
 use axum::routing::get;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -156,10 +160,31 @@ fn governor() -> Router {
     hello().layer(GovernorLayer::new(config))
 }
 
+/// Nanoseconds of one call without any network: what remains of the difference.
+fn call(app: &mut Router, calls: u64) -> f64 {
+    let start = clock_gettime(ClockId::ThreadCPUTime);
+    for _ in 0..calls {
+        let mut request = Request::new(Body::empty());
+        let peer = SocketAddr::from(([127, 0, 0, 1], 50_000));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let mut answering = pin!(app.call(request));
+        match answering
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(Ok(response)) => drop(black_box(response)),
+            _ => unreachable!("memory answers at once"),
+        }
+    }
+    let end = clock_gettime(ClockId::ThreadCPUTime);
+    let nanos = (end.tv_sec - start.tv_sec) * 1_000_000_000 + end.tv_nsec - start.tv_nsec;
+    nanos as f64 / calls as f64
+}
+
 fn main() {
     let all = HeaderStyle::IETF | HeaderStyle::TRIPLE | HeaderStyle::X_RATELIMIT;
     let only = list("only", "all");
-    let servers: Vec<_> = [
+    let apps: Vec<_> = [
         ("no layer", hello()),
         (
             "a layer that does nothing",
@@ -178,12 +203,24 @@ fn main() {
     ]
     .into_iter()
     .filter(|(name, _)| only == ["all"] || only.iter().any(|it| name.contains(it.as_str())))
-    .map(|(name, app)| Server::start(name, app))
     .collect();
+    let rounds = number("rounds", 15);
+    let calls = number("calls", 20_000);
+    println!("{:<28}{:>10}", "without a network", "ns CPU");
+    for (name, app) in &apps {
+        // As a server has it.
+        let mut app = app.clone().with_state(());
+        let nanos = (0..rounds).map(|_| call(&mut app, calls)).collect();
+        println!("{name:<28}{:>10.0}", median(nanos));
+    }
+    let servers: Vec<_> = apps
+        .into_iter()
+        .map(|(name, app)| Server::start(name, app))
+        .collect();
     let (connections, millis) = (number("connections", 32), number("millis", 400));
     let mut rows = vec![(Vec::new(), Vec::new(), Vec::new()); servers.len()];
     current_thread().block_on(async {
-        for round in 0..=number("rounds", 15) {
+        for round in 0..=rounds {
             let mut floor = None;
             for (server, row) in servers.iter().zip(&mut rows) {
                 let (rate, cpu) = server.measure(connections, millis).await;

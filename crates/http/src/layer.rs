@@ -74,7 +74,7 @@ type Exempt = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
 #[derive(Clone)]
 #[must_use = "a layer limits what it is put around"]
 pub struct RateLimitLayer {
-    settings: Settings,
+    settings: Arc<Settings>,
     prepared: Arc<OnceLock<Arc<Prepared>>>,
 }
 
@@ -131,7 +131,7 @@ impl RateLimitLayer {
     /// Limits nothing yet: [`route`](Self::route) and [`default`](Self::default) say what.
     pub fn routes() -> Self {
         Self {
-            settings: Settings {
+            settings: Arc::new(Settings {
                 default: None,
                 unmatched: None,
                 routes: Vec::new(),
@@ -150,13 +150,13 @@ impl RateLimitLayer {
                 grpc_status: grpc::RESOURCE_EXHAUSTED,
                 #[cfg(feature = "ws")]
                 ws_close: false,
-            },
+            }),
             prepared: Arc::default(),
         }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(&mut self.settings);
+        change(Arc::make_mut(&mut self.settings));
         // What other clones have prepared is theirs.
         self.prepared = Arc::default();
         self
