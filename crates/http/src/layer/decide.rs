@@ -20,23 +20,24 @@ pub(super) struct Charge {
     pub(super) planned: bool,
 }
 
-/// The charges of a request. One is by far the most common number, and needs no allocation.
+/// The charges of a request. One is by far the most common number. Behind a pointer, since verdicts
+/// and futures are moved a lot on their way through a router.
 pub(super) enum Charges {
-    One(Charge),
+    One(Box<Charge>),
     Many(Vec<Charge>),
 }
 
 impl Charges {
     pub(super) fn iter(&self) -> std::slice::Iter<'_, Charge> {
         match self {
-            Self::One(charge) => std::slice::from_ref(charge).iter(),
+            Self::One(charge) => std::slice::from_ref(&**charge).iter(),
             Self::Many(charges) => charges.iter(),
         }
     }
 
     pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Charge> {
         match self {
-            Self::One(charge) => std::slice::from_mut(charge).iter_mut(),
+            Self::One(charge) => std::slice::from_mut(&mut **charge).iter_mut(),
             Self::Many(charges) => charges.iter_mut(),
         }
     }
@@ -99,7 +100,7 @@ impl Prepared {
             Err(LimitError::Backend(error)) => unavailable(&*known.limit, &error),
         };
         let allowed = decision.allowed();
-        let charges = Charges::One(known.charged(decision));
+        let charges = Charges::One(Box::new(known.charged(decision)));
         Some(match allowed {
             true => Verdict::Admitted(charges),
             false => Verdict::Refused(charges),
@@ -134,7 +135,7 @@ impl Prepared {
             charges.push(charge);
         }
         let charges = match charges.len() {
-            1 => Charges::One(charges.remove(0)),
+            1 => Charges::One(Box::new(charges.remove(0))),
             _ => Charges::Many(charges),
         };
         match refused {

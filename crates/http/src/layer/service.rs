@@ -85,11 +85,10 @@ where
 enum Then<B> {
     Answer(Box<Response<ResponseBody<B>>>),
     /// And nothing is done afterwards, if nothing limits it.
-    Go(Option<Box<After>>),
+    Go(Option<After>),
 }
 
-/// What is done once the response is there. Behind a pointer, since futures are moved a lot on their
-/// way through a router.
+/// What is done once the response is there.
 struct After {
     prepared: Arc<Prepared>,
     entry: Arc<Entry>,
@@ -132,12 +131,12 @@ fn verdict_on<B>(
             return Then::Answer(Box::new(prepared.denied(denied, request)));
         }
     };
-    Then::Go(Some(Box::new(After {
+    Then::Go(Some(After {
         prepared: Arc::clone(prepared),
         entry: Arc::clone(entry),
         nested,
         outcome,
-    })))
+    }))
 }
 
 impl After {
@@ -185,8 +184,8 @@ pin_project! {
     #[project = Projected]
     enum State<F, S, A, B> {
         Deciding { deciding: Deciding, waiting: Option<Box<(S, A, Of)>> },
-        Service { #[pin] future: F, after: Option<Box<After>> },
-        Settling { settling: Settling, waiting: Option<Box<(Box<After>, Response<B>)>> },
+        Service { #[pin] future: F, after: Option<After> },
+        Settling { settling: Settling, waiting: Option<Box<(After, Response<B>)>> },
         Answer { response: Option<Box<Response<ResponseBody<B>>>> },
     }
 }
@@ -252,7 +251,7 @@ where
 /// A settlement that takes its time.
 struct Unsettled<B> {
     settling: Settling,
-    after: Box<After>,
+    after: After,
     response: Response<B>,
 }
 
@@ -267,7 +266,7 @@ impl<B> Unsettled<B> {
 
 /// The response, or what has to be settled first.
 fn settling<B>(
-    mut after: Box<After>,
+    mut after: After,
     response: Response<B>,
 ) -> Result<Response<ResponseBody<B>>, Box<Unsettled<B>>> {
     let Outcome::Charged(_) = &after.outcome else {
