@@ -15,7 +15,7 @@
 //! # }
 //! ```
 
-use tollgate_core::{Decision, Key, Policy, Quota};
+use tollgate_core::{Decision, Key, Policy, PolicyError, Quota, QuotaError};
 
 pub use tollgate_http::*;
 
@@ -52,16 +52,64 @@ impl From<Error> for LimitError {
     }
 }
 
+/// A rule that cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// The text is not that of quotas.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+    /// There are too many quotas, or the name of the policy has others already.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A source of identities cannot be made from the settings.
+    #[cfg(feature = "http-config")]
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
 impl Limiter {
     /// These quotas as a rule without a name, such as `"10/minute"`: each route that it is put on has
     /// a budget of its own, by method and template. Counters are kept under the text of the quotas.
     ///
     /// # Errors
     /// When the text is not that of quotas.
-    pub fn rule(&self, quotas: &str) -> Result<Rule, Box<dyn std::error::Error + Send + Sync>> {
+    pub fn rule(&self, quotas: &str) -> Result<Rule, RuleError> {
         let quotas = Quota::parse_list(quotas)?;
         let texts: Vec<_> = quotas.iter().map(ToString::to_string).collect();
         let limit = self.policy(&texts.join(", "), quotas)?;
         Ok(Rule::from(&limit).unnamed())
+    }
+}
+
+#[cfg(feature = "http-config")]
+impl Limiter {
+    /// The layer that the settings describe, with the sources of identities that the program brings.
+    /// The proxies they trust are a layer of their own, around this one:
+    /// [`RateLimitConfig::trusted_proxies`].
+    ///
+    /// # Errors
+    /// When a source cannot be made, or a policy of that name has other quotas already.
+    pub fn configured(
+        &self,
+        config: &RateLimitConfig,
+        brought: impl IntoIterator<Item = NamedSource>,
+    ) -> Result<RateLimitLayer, RuleError> {
+        let limit = |policy: &Policy| {
+            let quotas = policy.quotas().iter().cloned();
+            self.policy_with(policy.name(), quotas, config.on_failure.into())
+        };
+        let mut plans = Plans::new();
+        for (name, policy) in &config.plans {
+            plans = plans.plan(name, std::sync::Arc::new(limit(policy)?));
+        }
+        let layer = RateLimitLayer::routes()
+            .default(&limit(&config.policy)?)
+            .identity(config.identities(brought)?)
+            .plans(plans)
+            .headers(config.headers)
+            .exempt_nothing();
+        let exempt = config.exempt.iter();
+        Ok(exempt.fold(layer, |layer, path| layer.exempt(path.as_str())))
     }
 }

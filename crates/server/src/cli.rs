@@ -23,7 +23,7 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  success; check: admitted; replay --check: no difference
-  1  check: refused; replay --check: there is a difference
+  1  check: refused; replay --check: there is a difference; dynamodb: the table cannot be used
   2  wrong arguments or settings, unreadable input, or a store that failed
 
 Backends:
@@ -33,6 +33,8 @@ Backends:
   redis+cluster://host[:port],..       a cluster, found from any of its nodes
   redis+sentinel://host[:port],../master[/database]  whoever is the master
   rediss://, rediss+cluster://, ..     encrypted; a build with --features redis-tls
+  dynamodb://table?region=R[&endpoint=U]      a build with --features dynamodb
+  memcached://host[:port],..           a build with --features memcached
   Redis settings, after ?: protocol=2|3, db=N; ca=, cert=, key= (files), insecure=true;
   for sentinels sentinel_user=, sentinel_password=. valkey:// and the like mean the same.
   `tollgate serve --help` has examples of all settings.";
@@ -82,6 +84,52 @@ pub enum Command {
     Check(CheckArgs),
     /// Run traces in virtual time and print, or check, the answers
     Replay(ReplayArgs),
+    /// Make or show the DynamoDB table that counters are kept in
+    #[cfg(feature = "dynamodb")]
+    Dynamodb(DynamodbArgs),
+}
+
+/// Makes or shows the DynamoDB table that counters are kept in.
+///
+/// Credentials come from the environment, a profile or the role, as for every tool of AWS.
+#[cfg(feature = "dynamodb")]
+#[derive(Debug, Args)]
+pub struct DynamodbArgs {
+    /// What to do with the table.
+    #[command(subcommand)]
+    pub command: DynamodbCommand,
+}
+
+/// What to do with the table.
+#[cfg(feature = "dynamodb")]
+#[derive(Debug, Subcommand)]
+pub enum DynamodbCommand {
+    /// Make the table, with expiry, unless it is there; wait until it can be used, and show it
+    CreateTable(CreateTableArgs),
+    /// Show the table and what is wrong with it; status 1 if something is
+    Describe(DescribeArgs),
+}
+
+/// Arguments of `dynamodb create-table`.
+#[cfg(feature = "dynamodb")]
+#[derive(Debug, Args)]
+pub struct CreateTableArgs {
+    /// dynamodb://table?region=R[&endpoint=U]
+    pub url: String,
+    /// Paid for beforehand, with so many read units [default: on demand]
+    #[arg(long, value_name = "N", requires = "write_units")]
+    pub read_units: Option<u32>,
+    /// The same for write units
+    #[arg(long, value_name = "N", requires = "read_units")]
+    pub write_units: Option<u32>,
+}
+
+/// Arguments of `dynamodb describe`.
+#[cfg(feature = "dynamodb")]
+#[derive(Debug, Args)]
+pub struct DescribeArgs {
+    /// dynamodb://table?region=R[&endpoint=U]
+    pub url: String,
 }
 
 /// Runs a gateway that limits every request by the address of its client.

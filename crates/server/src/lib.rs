@@ -11,6 +11,8 @@ mod check;
 pub mod cli;
 pub mod config;
 mod duration;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 mod log;
 mod output;
 mod replay;
@@ -26,7 +28,7 @@ use cli::{Cli, Command};
 
 /// It worked; for `check`: admitted; for `replay --check`: no difference.
 pub const SUCCESS: u8 = 0;
-/// `check`: refused. `replay --check`: there is a difference.
+/// `check`: refused. `replay --check`: there is a difference. `dynamodb`: the table cannot be used.
 pub const NEGATIVE: u8 = 1;
 /// Wrong arguments or settings, an input that cannot be read, or a store that failed.
 pub const FAILURE: u8 = 2;
@@ -54,6 +56,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(args) => serve::run(args, &matches),
         Command::Check(args) => check::run(args, &matches),
         Command::Replay(args) => replay::run(args, &matches),
+        #[cfg(feature = "dynamodb")]
+        Command::Dynamodb(args) => dynamodb::run(args),
     };
     let code = match result {
         Ok(code) => ExitCode::from(code),

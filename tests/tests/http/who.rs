@@ -162,3 +162,49 @@ async fn b104_sources_have_name_spaces_and_a_missing_identity_is_the_next_source
         assert_eq!(from(5, Some(b"127.0.0.9")).await, 429);
     }
 }
+
+#[tokio::test]
+async fn s1_s2_s31_the_settings_make_the_layer_and_only_if_they_enable_it() {
+    use tollgate::http::RateLimitConfig;
+    let text = r#"
+        [plugins]
+        enabled = ["cache", "ratelimit"]
+        [plugin.ratelimit]
+        limit = 100
+        window = 60.0
+        key_sources = ["api_key", "ip"]
+        api_key_header = "X-API-Key"
+        exempt = ["/free"]
+        plans = { pro = "5000/h" }
+    "#;
+    let quiet = text.replace(r#", "ratelimit""#, "");
+    let env = [("TOLLGATE_RATELIMIT_LIMIT".to_owned(), "2".to_owned())];
+    assert!(
+        RateLimitConfig::load(&quiet, env.clone())
+            .unwrap()
+            .is_none()
+    );
+    let config = RateLimitConfig::load(text, env).unwrap().unwrap();
+    for store in stores().await {
+        let layer = store.limiter.configured(&config, []).unwrap();
+        let app = Router::new()
+            .route("/a", get(|| async { "a" }))
+            .route("/free", get(|| async { "free" }))
+            .layer(layer);
+        let server = Server::start(app).await;
+        let client = server.client(1);
+        assert_eq!(
+            statuses(&client, &["/a", "/a", "/a", "/free"]).await,
+            [200, 200, 429, 200]
+        );
+        let refused = client.get("/a").await;
+        assert_eq!(refused.field("ratelimit-policy"), r#""default";q=2;w=60"#);
+        let key: [(&str, &[u8]); 1] = [("x-api-key", b"k")];
+        assert_eq!(
+            client.send(Method::GET, "/a", &key).await.status,
+            200,
+            "{}",
+            store.name
+        );
+    }
+}

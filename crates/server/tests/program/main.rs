@@ -8,6 +8,8 @@
 
 mod check;
 mod client;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 mod gateway;
 mod hostile;
 #[cfg(feature = "redis")]
