@@ -29,7 +29,7 @@ const X_RATELIMIT: [HeaderName; 3] = [
 ///   several (`"name.1h.2"` for a second one with the same period). `q` is the capacity, `w` the
 ///   seconds in which it comes back. `RateLimit` says of each what remains, `r`, and in `t` after
 ///   how many seconds more than that would be there; `t` is left out when nothing is used.
-/// - The other families have room for one quota, the [`speaker`]. `RateLimit-Reset` is the time
+/// - The other families have room for one quota, the [`speaker`](fn@crate::speaker). `RateLimit-Reset` is the time
 ///   until nothing is used, `X-RateLimit-Reset` the second of the epoch in which that is.
 /// - Fields of the chosen families that a handler or an upstream wrote are replaced; the other
 ///   families are left alone.
