@@ -165,6 +165,7 @@ fn counted_as(method: &Method) -> &Method {
 }
 
 enum Route<'a> {
+    #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum tells"))]
     Template(&'a str),
     /// There is a router, and it knows no route.
     #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum tells"))]
