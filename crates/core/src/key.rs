@@ -20,9 +20,38 @@ use sha2::{Digest, Sha256};
 /// assert_eq!(Key::from("alice").digest(), "K9gGyX8OAK8aH8Myj6djqQ");
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Key<'a>(Cow<'a, [u8]>);
+pub struct Key<'a> {
+    bytes: Cow<'a, [u8]>,
+    /// Whether the bytes are a digest already.
+    digested: bool,
+}
 
 impl<'a> Key<'a> {
+    const fn of(bytes: Cow<'a, [u8]>) -> Self {
+        Self {
+            bytes,
+            digested: false,
+        }
+    }
+
+    /// A key of which only a digest is known, or should be: a keyed one, such as an HMAC, cannot
+    /// be found again by trying all identities. Stores are given all of it, in hex.
+    ///
+    /// ```
+    /// use tollgate_core::Key;
+    ///
+    /// let key = Key::from_digest([0xab; 32]);
+    /// assert_eq!(key.digest(), "ab".repeat(32));
+    /// assert_ne!(key, Key::from(&[0xab; 32][..]));
+    /// ```
+    #[must_use]
+    pub fn from_digest(digest: [u8; 32]) -> Key<'static> {
+        Key {
+            bytes: Cow::Owned(digest.to_vec()),
+            digested: true,
+        }
+    }
+
     /// A key made of several parts that never collides with another division of the same text, nor
     /// with a key that is plain text.
     pub fn from_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
@@ -35,55 +64,73 @@ impl<'a> Key<'a> {
             bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
             bytes.extend_from_slice(part);
         }
-        Key(Cow::Owned(bytes))
+        Key::of(Cow::Owned(bytes))
     }
 
     /// The identity itself. For backends, which hash it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// The same key, borrowed.
     #[must_use]
     pub fn as_ref(&self) -> Key<'_> {
-        Key(Cow::Borrowed(&self.0))
+        Key {
+            bytes: Cow::Borrowed(&self.bytes),
+            digested: self.digested,
+        }
     }
 
     /// The same key, owned.
     #[must_use]
     pub fn into_owned(self) -> Key<'static> {
-        Key(Cow::Owned(self.0.into_owned()))
+        Key {
+            bytes: Cow::Owned(self.bytes.into_owned()),
+            digested: self.digested,
+        }
     }
 
-    /// The first 16 bytes of the SHA-256 as 22 characters of base64url: what stores are given.
+    /// What stores are given: the first 16 bytes of the SHA-256 as 22 characters of base64url, or
+    /// the 64 hex digits of [`from_digest`](Self::from_digest).
     #[must_use]
     pub fn digest(&self) -> String {
-        URL_SAFE_NO_PAD.encode(&Sha256::digest(&self.0)[..16])
+        if self.digested {
+            return hex(&self.bytes);
+        }
+        URL_SAFE_NO_PAD.encode(&Sha256::digest(&self.bytes)[..16])
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .map(|digit| DIGITS[usize::from(digit)] as char)
+        .collect()
 }
 
 impl<'a> From<&'a str> for Key<'a> {
     fn from(text: &'a str) -> Self {
-        Self(Cow::Borrowed(text.as_bytes()))
+        Self::of(Cow::Borrowed(text.as_bytes()))
     }
 }
 
 impl<'a> From<&'a String> for Key<'a> {
     fn from(text: &'a String) -> Self {
-        Self(Cow::Borrowed(text.as_bytes()))
+        Self::of(Cow::Borrowed(text.as_bytes()))
     }
 }
 
 impl From<String> for Key<'_> {
     fn from(text: String) -> Self {
-        Self(Cow::Owned(text.into_bytes()))
+        Self::of(Cow::Owned(text.into_bytes()))
     }
 }
 
 impl<'a> From<&'a [u8]> for Key<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self(Cow::Borrowed(bytes))
+        Self::of(Cow::Borrowed(bytes))
     }
 }
 

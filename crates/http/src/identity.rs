@@ -20,15 +20,15 @@ use std::sync::Arc;
 use http::request::Parts;
 use tollgate_core::Key;
 
-pub use api_keys::{ApiKeys, ApiKeysError};
+pub use api_keys::{ApiKeyOwner, ApiKeys, ApiKeysError};
 pub use function::{IdentifyBy, IdentifyByAsync, IntoIdentified, identify_by, identify_by_async};
 pub use ip::Ip;
 #[cfg(feature = "jwks")]
 pub use jwt::HttpFetch;
 #[cfg(feature = "jwt")]
 pub use jwt::{
-    FetchError, FetchJwks, Fetching, Jwks, Jwt, JwtAlgorithm, JwtKey, JwtKeyError, JwtKeys,
-    UnknownJwtAlgorithm,
+    FetchError, FetchJwks, Fetching, Jwks, Jwt, JwtAlgorithm, JwtClaims, JwtKey, JwtKeyError,
+    JwtKeys, UnknownJwtAlgorithm,
 };
 pub use list::{Identities, OnInvalid, OnNobody};
 pub use path::PathParam;

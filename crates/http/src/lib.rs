@@ -71,14 +71,14 @@ pub use health::{HealthReport, Ready, ReportHealth, Reporting, ready_document};
 #[cfg(feature = "jwks")]
 pub use identity::HttpFetch;
 pub use identity::{
-    ApiKeys, ApiKeysError, Cookie, Header, Identified, IdentifyBy, IdentifyByAsync, Identifying,
-    Identities, Identity, IdentitySource, IntoIdentified, Ip, OnInvalid, OnNobody, PathParam,
-    Subject, SubjectSource, Tenant, TenantSource, identify_by, identify_by_async,
+    ApiKeyOwner, ApiKeys, ApiKeysError, Cookie, Header, Identified, IdentifyBy, IdentifyByAsync,
+    Identifying, Identities, Identity, IdentitySource, IntoIdentified, Ip, OnInvalid, OnNobody,
+    PathParam, Subject, SubjectSource, Tenant, TenantSource, identify_by, identify_by_async,
 };
 #[cfg(feature = "jwt")]
 pub use identity::{
-    FetchError, FetchJwks, Fetching, Jwks, Jwt, JwtAlgorithm, JwtKey, JwtKeyError, JwtKeys,
-    UnknownJwtAlgorithm,
+    FetchError, FetchJwks, Fetching, Jwks, Jwt, JwtAlgorithm, JwtClaims, JwtKey, JwtKeyError,
+    JwtKeys, UnknownJwtAlgorithm,
 };
 pub use layer::{ActualCost, RateLimitLayer, RateLimitService, Refused, ResponseFuture, Settle};
 pub use limit::{Limit, LimitError, Limiting};

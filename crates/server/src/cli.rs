@@ -191,7 +191,7 @@ pub struct ServeArgs {
         allow_hyphen_values = true
     )]
     pub remember_refusals: Option<String>,
-    /// What the keys in the backend begin with [default: tollgate]
+    /// What the keys in the backend begin with [default: rate-limit]
     #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX")]
     pub prefix: Option<String>,
     /// Whether to exit when the backend cannot be reached at start. A wrong password or an

@@ -113,8 +113,7 @@ impl Settings {
             on_failure: setting!(on_failure, values::on_failure).unwrap_or(FailurePolicy::Open),
             remember_refusals: setting!(remember_refusals, values::delay)
                 .unwrap_or(Duration::from_secs(1)),
-            prefix: setting!(prefix, values::text)
-                .unwrap_or_else(|| tollgate_core::DEFAULT_PREFIX.into()),
+            prefix: setting!(prefix, values::text).unwrap_or_else(|| values::SERVICE_PREFIX.into()),
             require_backend_at_start: setting!(require_backend_at_start, values::flag)
                 .unwrap_or(true),
             max_keys: setting!(max_keys, values::count).unwrap_or(1_000_000),

@@ -13,6 +13,8 @@ pub mod config;
 mod duration;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
+mod engine;
+mod identity;
 mod log;
 mod output;
 mod replay;

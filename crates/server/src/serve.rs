@@ -19,13 +19,12 @@ use tollgate::{Connect, ConnectError, Limiter};
 
 use crate::cli::ServeArgs;
 use crate::config::{Settings, variables};
+use crate::engine::Engine;
+use crate::identity::{self, Digester, Resolver};
 use crate::output::Lines;
 use crate::{Outcome, SUCCESS, store};
 use gateway::Gateway;
 use signals::Signals;
-
-/// The name under which the gateway's clients are counted.
-const POLICY: &str = "default";
 
 /// Runs the command until a signal ends it.
 pub(crate) fn run(args: &ServeArgs, matches: &ArgMatches) -> Outcome {
@@ -66,13 +65,24 @@ async fn serve(settings: Settings) -> Outcome {
         .on_failure(settings.on_failure)
         .remember_refusals_for(settings.remember_refusals)
         .build();
-    let limit = limiter.policy(POLICY, settings.quotas.iter().copied())?;
+    let resolver = Resolver::new(identity::Options {
+        prefixes: settings.prefixes,
+        ..identity::Options::default()
+    })?;
+    let digester = Digester::new(None);
+    let engine = Engine::new(
+        &limiter,
+        resolver,
+        digester,
+        &settings.quotas,
+        settings.headers,
+    )?;
 
     let listener = TcpListener::bind(&settings.listen)
         .await
         .map_err(|cause| format!("--listen {}: cannot listen there: {cause}", settings.listen))?;
     announce(&listener, &limiter, &settings)?;
-    let gateway = Arc::new(Gateway::new(limit, &settings));
+    let gateway = Arc::new(Gateway::new(limiter, engine, &settings));
     connections::serve(listener, gateway, &settings, &mut signals).await;
     tracing::info!("stopped");
     Ok(SUCCESS)

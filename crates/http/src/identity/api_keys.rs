@@ -43,6 +43,15 @@ struct Known {
     plan: Option<Arc<str>>,
 }
 
+/// Who has an API key, as [`ApiKeys::owner`] finds them.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiKeyOwner<'a> {
+    /// The owner, who is the identity.
+    pub name: &'a str,
+    /// The plan that was kept beside the key.
+    pub plan: Option<&'a Arc<str>>,
+}
+
 impl ApiKeys {
     /// No key yet, in the header of this name. `None`: it is no name of a header.
     #[must_use]
@@ -104,6 +113,16 @@ impl ApiKeys {
             self = self.with(digest, owner, plan);
         }
         Ok(self)
+    }
+
+    /// Whose key this is. `None`: it is not known.
+    #[must_use]
+    pub fn owner(&self, key: impl AsRef<[u8]>) -> Option<ApiKeyOwner<'_>> {
+        let known = self.known.get(&Self::digest(key))?;
+        Some(ApiKeyOwner {
+            name: &known.owner,
+            plan: known.plan.as_ref(),
+        })
     }
 
     /// How many keys are known.

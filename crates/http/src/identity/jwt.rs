@@ -171,8 +171,8 @@ impl Jwt {
     }
 
     /// What a token says, by the first of these keys that fits.
-    fn verified(&self, token: &[u8], keys: &[&JwtKey]) -> Identified {
-        let claims = keys.iter().find_map(|key| {
+    fn claims_of(&self, token: &[u8], keys: &[&JwtKey]) -> Option<Value> {
+        keys.iter().find_map(|key| {
             let (first, rest) = key.algorithms.split_first()?;
             let mut validation = Validation::new(*first);
             validation.algorithms.extend_from_slice(rest);
@@ -183,9 +183,13 @@ impl Jwt {
             validation.set_audience(&[&self.audience]);
             let data = decode::<Map<String, Value>>(token, &key.key, &validation);
             data.ok().map(|data| Value::Object(data.claims))
-        });
-        let Some(claims) = claims else {
-            return Identified::Invalid("the token is not valid");
+        })
+    }
+
+    /// Who that is.
+    fn verified(&self, token: &[u8], keys: &[&JwtKey]) -> Identified {
+        let Some(claims) = self.claims_of(token, keys) else {
+            return NOT_VALID;
         };
         let Some(value) = text(&claims, &self.claim) else {
             return Identified::Invalid("the token lacks the claim that identifies");
@@ -199,7 +203,52 @@ impl Jwt {
     }
 }
 
+/// The claims of a token that was verified.
+#[derive(Clone)]
+pub struct JwtClaims(Value);
+
+impl JwtClaims {
+    /// A claim that is text or a number, and not empty, by its name or a JSON pointer such as
+    /// `/org/id`.
+    #[must_use]
+    pub fn get(&self, claim: &str) -> Option<String> {
+        text(&self.0, claim)
+    }
+}
+
+/// What they say may identify somebody.
+impl fmt::Debug for JwtClaims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JwtClaims(..)")
+    }
+}
+
+const NO_KEYS: Identified =
+    Identified::Misconfigured("the keys that tokens are verified with could not be fetched");
+const NOT_VALID: Identified = Identified::Invalid("the token is not valid");
+
 impl Jwt {
+    /// The claims of the request's token, verified as the source does; for who needs more of them
+    /// than the one that identifies.
+    ///
+    /// # Errors
+    /// Why there are none: [`Identified::Unknown`] without a token, and as the source says
+    /// otherwise.
+    ///
+    /// # Cancellation
+    /// A call that is dropped changes nothing.
+    pub async fn claims(&self, request: &Parts) -> Result<JwtClaims, Identified> {
+        let (token, header) = self.asked(request)?;
+        let claims = match &self.keys {
+            JwtKeys::Fixed(keys) => self.claims_of(token, &candidates(keys, &header)),
+            JwtKeys::Fetched(jwks) => match jwks.keys(&header).await {
+                Some(keys) => self.claims_of(token, &candidates(&keys, &header)),
+                None => return Err(NO_KEYS),
+            },
+        };
+        claims.map(JwtClaims).ok_or(NOT_VALID)
+    }
+
     /// The token and what its header says, or the answer where no key is needed for it.
     fn asked<'a>(
         &self,
@@ -246,9 +295,7 @@ impl IdentitySource for Jwt {
                 JwtKeys::Fixed(keys) => self.verified(token, &candidates(keys, &header)),
                 JwtKeys::Fetched(jwks) => match jwks.keys(&header).await {
                     Some(keys) => self.verified(token, &candidates(&keys, &header)),
-                    None => Identified::Misconfigured(
-                        "the keys that tokens are verified with could not be fetched",
-                    ),
+                    None => NO_KEYS,
                 },
             }
         })

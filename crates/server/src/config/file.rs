@@ -28,7 +28,7 @@ pub struct File {
     pub on_failure: Option<Text>,
     /// How long a refusal is remembered at most. Default `"1s"`.
     pub remember_refusals: Option<Text>,
-    /// What the keys in the backend begin with. Default `"tollgate"`.
+    /// What the keys in the backend begin with. Default `"rate-limit"`.
     pub prefix: Option<Text>,
     /// Whether to exit when the backend cannot be reached at start. Default `true`.
     pub require_backend_at_start: Option<Text>,

@@ -12,6 +12,9 @@ use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle};
 
 use crate::duration;
 
+/// What the keys of the service begin with, apart from those of the library.
+pub(crate) const SERVICE_PREFIX: &str = "rate-limit";
+
 /// The default quota's limit.
 pub(crate) const HUNDRED: NonZeroU32 = NonZeroU32::new(100).unwrap();
 

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::header::{ALLOW, CONNECTION, HeaderValue};
+use http::header::{ALLOW, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::Instant;
-use tollgate::{Clock, Decision, RateLimit, SystemClock};
-use tollgate_http::{AddressPrefixes, BodyStyle, Problem, RateLimitHeaders, RequestId};
+use tollgate::Limiter;
+use tollgate_http::{BodyStyle, Problem, RequestId};
 
 use super::answer::{self, Body};
 use super::forwarding::claims_forwarding;
@@ -16,6 +16,7 @@ use super::probes::Probes;
 use super::proxy::Proxy;
 use super::validity;
 use crate::config::Settings;
+use crate::engine::{Engine, Verdict};
 use crate::store;
 
 /// The longest method or path, in bytes, that is logged whole.
@@ -24,9 +25,7 @@ const MOST_LOGGED: usize = 512;
 /// Everything that requests share.
 #[derive(Debug)]
 pub(super) struct Gateway {
-    limit: RateLimit,
-    headers: RateLimitHeaders,
-    prefixes: AddressPrefixes,
+    engine: Engine,
     body: BodyStyle,
     proxy: Option<Proxy>,
     probes: Probes,
@@ -35,19 +34,17 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    pub(super) fn new(limit: RateLimit, settings: &Settings) -> Self {
+    pub(super) fn new(limiter: Limiter, engine: Engine, settings: &Settings) -> Self {
         Self {
-            headers: RateLimitHeaders::new(limit.policy(), settings.headers),
-            prefixes: settings.prefixes,
             body: settings.body,
             proxy: settings
                 .upstream
                 .clone()
                 .map(|upstream| Proxy::new(upstream, settings)),
-            probes: Probes::new(limit.limiter().clone(), store::name(&settings.backend)),
+            probes: Probes::new(limiter, store::name(&settings.backend)),
             draining: AtomicBool::new(false),
             hinted: AtomicBool::new(false),
-            limit,
+            engine,
         }
     }
 
@@ -118,31 +115,20 @@ impl Gateway {
     ) -> Response<Body> {
         let style = self.body.negotiated(request.headers());
         self.hint_at_proxies(&request);
-        let key = self.prefixes.client_key(peer);
-        let decision = match self.limit.acquire(&key).await {
-            Ok(decision) => decision,
-            Err(error) => {
-                tracing::error!(request_id = %id, %error, "no decision");
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                return told(
-                    Problem::new(status, "No decision could be made"),
-                    style,
-                    path,
-                    id,
-                );
-            }
+        let (parts, body) = request.into_parts();
+        let verdict = match self.engine.decide(&parts, peer).await {
+            Ok(verdict) => verdict,
+            Err(problem) => return unidentified(problem, style, path, id),
         };
-        let now = SystemClock.now();
-        let mut response = if decision.allowed() {
-            self.admitted(request, peer, path, id)
+        let mut response = if verdict.allowed() {
+            self.admitted(Request::from_parts(parts, body), peer, path, id)
                 .await
                 .unwrap_or_else(|problem| told(problem, style, path, id))
         } else {
-            let problem = Problem::gateway_refusal(self.limit.policy(), &decision, now);
-            told(problem, style, path, id)
+            told(verdict.problem(), style, path, id)
         };
-        self.headers.write(&decision, now, response.headers_mut());
-        unenforced(&decision, id);
+        verdict.write_headers(response.headers_mut());
+        unenforced(&verdict, id);
         response
     }
 
@@ -192,8 +178,20 @@ fn told(problem: Problem, style: BodyStyle, path: &str, id: &RequestId) -> Respo
 
 /// An answer that the store did not give is told apart in the log, not in a header: that would
 /// tell an attacker that the gate is open.
-fn unenforced(decision: &Decision, id: &RequestId) {
-    if !decision.origin().is_enforced() {
-        tracing::debug!(request_id = %id, origin = decision.origin().as_str(), "not enforced");
+fn unenforced(verdict: &Verdict, id: &RequestId) {
+    if !verdict.is_enforced() {
+        let (rule, origin) = (verdict.rule_id(), verdict.origin());
+        tracing::debug!(request_id = %id, rule, origin, "not enforced");
     }
+}
+
+/// Nobody knows whom the request counts for.
+fn unidentified(problem: Problem, style: BodyStyle, path: &str, id: &RequestId) -> Response<Body> {
+    let asks = problem.status() == StatusCode::UNAUTHORIZED;
+    let mut response = told(problem, style, path, id);
+    if asks {
+        let challenge = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    response
 }

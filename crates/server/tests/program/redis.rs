@@ -39,7 +39,7 @@ fn status(gateway: &Gateway) -> u16 {
 }
 
 #[test]
-fn s72_gateways_share_one_quota_and_check_sees_it() {
+fn s72_gateways_share_one_quota() {
     let redis = Redis::start();
     let arguments = ["--backend", &redis.url(), "--quota", "3/h fixed_window"];
     let [a, b] = [Gateway::start(&arguments), Gateway::start(&arguments)];
@@ -49,44 +49,39 @@ fn s72_gateways_share_one_quota_and_check_sees_it() {
     );
     let health = get(a.address, "/health");
     assert_eq!(health.text(), r#"{"status":"ok","redis":"ok"}"#, "s62");
-
-    let check = |more: &[&str]| {
-        let mut all = vec![
-            "check",
-            "--quota",
-            "3/h fixed_window",
-            "--policy",
-            "default",
-        ];
-        let url = redis.url();
-        all.extend(["--key", "127.0.0.1", "--backend", &url]);
-        all.extend(more);
-        let output = run(&all);
-        let value: serde_json::Value = serde_json::from_str(text(&output.stdout)).unwrap();
-        (output.status.code().unwrap(), value)
-    };
-    let (code, answer) = check(&["--peek"]);
-    assert_eq!(
-        (code, &answer["remaining"], &answer["origin"]),
-        (1, &json!(0), &json!("shared"))
-    );
-    assert_eq!(check(&["--reset"]), (0, json!(null)));
-    assert_eq!(check(&["--peek"]).1["remaining"], 3);
 }
 
-#[test]
-fn s69_keys_hold_no_identity_and_begin_with_the_prefix() {
-    let redis = Redis::start();
-    let gateway = Gateway::start(&["--backend", &redis.url(), "--prefix", "edge"]);
-    assert_eq!(status(&gateway), 200);
+/// The names of all keys in the store.
+fn keys(redis: &Redis) -> Vec<String> {
     let Reply::Array(keys) = redis.command(&["KEYS", "*"]) else {
         panic!("KEYS answers with a list")
     };
-    let [Reply::Bulk(key)] = &keys[..] else {
-        panic!("one client, one key: {keys:?}")
-    };
-    let digest = text(key).strip_prefix("edge:v1:default:").unwrap();
-    assert_eq!(digest, tollgate::Key::from("127.0.0.1").digest());
+    keys.iter()
+        .map(|key| match key {
+            Reply::Bulk(key) => text(key).to_owned(),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn s68_s69_keys_name_the_rule_and_the_type_and_hold_a_digest_of_the_value() {
+    let redis = Redis::start();
+    let url = redis.url();
+    // printf %s 127.0.0.1 | sha256sum
+    let plain = "12ca17b49af2289436f303e0166030a21e525d266e209267433801a8fd4071a0";
+    for (prefix, quota, name) in [
+        (None, "5/s", "rate-limit:v1:token_bucket"),
+        (Some("edge"), "5/s, 9/h sliding_log", "edge:v1:multi"),
+    ] {
+        let mut arguments = vec!["--backend", &*url, "--quota", quota];
+        arguments.extend(prefix.iter().flat_map(|prefix| ["--prefix", prefix]));
+        let gateway = Gateway::start(&arguments);
+        assert_eq!(status(&gateway), 200);
+        let expected = format!("{name}:default:ip_address:{plain}");
+        assert!(keys(&redis).contains(&expected), "{:?}", keys(&redis));
+    }
+    assert_eq!(keys(&redis).len(), 2, "one client of two limits");
 }
 
 #[test]
@@ -375,22 +370,11 @@ fn traces_run_on_redis_each_from_nothing() {
 fn a_reset_in_the_store_unblocks_a_client_of_a_running_gateway() {
     let redis = Redis::start();
     let reset = |name: &str| {
-        let url = redis.url();
-        let output = run(&[
-            "check",
-            "--quota",
-            "1/h",
-            "--policy",
-            "default",
-            "--key",
-            "127.0.0.1",
-            "--prefix",
-            name,
-            "--backend",
-            &url,
-            "--reset",
-        ]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        for key in keys(&redis) {
+            if key.starts_with(&format!("{name}:")) {
+                redis.command(&["DEL", &key]);
+            }
+        }
     };
     let gateway = |name: &str, more: &[&str]| {
         let url = redis.url();
