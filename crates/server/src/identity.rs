@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub(crate) use custom::Custom;
 pub(crate) use digest::Digester;
 pub(crate) use keys::KeyFile;
-pub use kind::IdentityType;
+pub use kind::{IdentityType, UnknownIdentityType};
 pub(crate) use phone::Region;
 pub(crate) use resolver::{Options, Resolver};
 pub(crate) use tokens::TokenOptions;

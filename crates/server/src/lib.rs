@@ -14,7 +14,7 @@ mod duration;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 mod engine;
-mod identity;
+pub mod identity;
 mod log;
 mod output;
 mod replay;
