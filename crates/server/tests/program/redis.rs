@@ -1,6 +1,5 @@
 //! A real Redis, and what becomes of the gateway without it.
 
-use serde_json::json;
 use tokio::runtime::Runtime;
 use tollgate_testkit::{RedisServer, Reply};
 
