@@ -77,10 +77,7 @@ impl Limiter {
         name: &str,
         quotas: impl IntoIterator<Item = Quota>,
     ) -> Result<RateLimit, PolicyError> {
-        let policy = Policy::new(name, quotas)?;
-        self.backend()
-            .accepts(&policy)
-            .map_err(|error| PolicyError::Store(error.to_string().into()))?;
+        let policy = self.acceptable(name, quotas)?;
         let registered = {
             let mut policies = self.0.policies.lock();
             match policies.get(name) {
@@ -94,6 +91,64 @@ impl Limiter {
             }
         };
         Ok(RateLimit::new(self.clone(), registered))
+    }
+
+    /// The policy of this name, with these quotas in place of those it had: for limits that change
+    /// while the program runs. What was used under it is still used where the algorithm and the
+    /// period stay the same; handles that were given out before keep the quotas they had.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder(tollgate::connect("memory://").await?).build();
+    /// let before = limiter.policy("search", Quota::parse_list("2/h fixed_window")?)?;
+    /// before.acquire("alice").cost(2).await?;
+    /// let after = limiter.replace_policy("search", Quota::parse_list("5/h fixed_window")?)?;
+    /// assert_eq!(after.peek("alice").await?.remaining(), Some(3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`policy`](Self::policy), but that the name may be taken.
+    pub fn replace_policy(
+        &self,
+        name: &str,
+        quotas: impl IntoIterator<Item = Quota>,
+    ) -> Result<RateLimit, PolicyError> {
+        let policy = self.acceptable(name, quotas)?;
+        let mut policies = self.0.policies.lock();
+        let registered = match policies.get(name) {
+            Some(known) if *known.policy() == policy => Arc::clone(known),
+            _ => {
+                let new = Arc::new(Registered::new(&self.0.name, policy));
+                policies.insert(name.into(), Arc::clone(&new));
+                new
+            }
+        };
+        drop(policies);
+        Ok(RateLimit::new(self.clone(), registered))
+    }
+
+    /// Lets go of a name, so that it may come to mean something else and holds no memory here.
+    /// Nothing that was counted is touched, and handles go on.
+    pub fn forget_policy(&self, name: &str) {
+        self.0.policies.lock().remove(name);
+        self.0.concurrency.lock().remove(name);
+    }
+
+    fn acceptable(
+        &self,
+        name: &str,
+        quotas: impl IntoIterator<Item = Quota>,
+    ) -> Result<Policy, PolicyError> {
+        let policy = Policy::new(name, quotas)?;
+        self.backend()
+            .accepts(&policy)
+            .map_err(|error| PolicyError::Store(error.to_string().into()))?;
+        Ok(policy)
     }
 
     /// The policy of this name, with a failure policy of its own. It holds for every handle of the
@@ -169,6 +224,11 @@ impl Limiter {
 
     pub(crate) fn keeper(&self) -> &Keeper {
         &self.0.keeper
+    }
+
+    /// The name has so many slots from now on.
+    pub(crate) fn replace_slots(&self, name: &str, slots: NonZeroU32) {
+        self.0.concurrency.lock().insert(name.into(), slots);
     }
 
     /// The number of slots that the name already had, if any.

@@ -18,6 +18,7 @@ pub mod identity;
 mod log;
 mod output;
 mod replay;
+pub mod rules;
 mod serve;
 mod store;
 

@@ -46,6 +46,7 @@ pub struct ConcurrencyBuilder {
     per_client: bool,
     max_waiters: usize,
     on_failure: Option<FailurePolicy>,
+    replace: bool,
 }
 
 impl ConcurrencyBuilder {
@@ -60,6 +61,7 @@ impl ConcurrencyBuilder {
             per_client: false,
             max_waiters: 1_024,
             on_failure: None,
+            replace: false,
         }
     }
 
@@ -102,6 +104,13 @@ impl ConcurrencyBuilder {
         self
     }
 
+    /// The name may have had another number of slots, which this one takes the place of: for limits
+    /// that change while the program runs. Permits that are out stay out, and count.
+    pub const fn replace(mut self) -> Self {
+        self.replace = true;
+        self
+    }
+
     /// The limit. The same name with the same number of slots shares the slots, in this process and
     /// all others.
     ///
@@ -124,7 +133,9 @@ impl ConcurrencyBuilder {
             let store = self.limiter.backend().to_string();
             return Err(ConcurrencyError::Unsupported { name, store });
         };
-        if let Some(known) = self.limiter.register_slots(&name, slots)
+        if self.replace {
+            self.limiter.replace_slots(&name, slots);
+        } else if let Some(known) = self.limiter.register_slots(&name, slots)
             && known != slots
         {
             return Err(ConcurrencyError::Taken {
