@@ -28,28 +28,28 @@ struct Question<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs, matches: &ArgMatches) -> Outcome {
-    let given = Given::new(matches, "check", None);
+    let given = Given::new(matches, "check");
+    given.finish()?;
     let read_cost = |text: &str| {
         let cost = values::count(text)?;
         Cost::new(cost).map_err(|error| error.to_string())
     };
     let quotas = given
-        .read("quota", args.quota.as_deref(), None, values::quotas)?
+        .find("quota", values::quotas)?
+        .map(|(quotas, _)| quotas)
         .ok_or(ConfigError::Missing {
             field: "quota",
             fix: "such as '5/15m sliding_window'",
         })?;
     let question = Question {
         args,
-        backend: store::given(&given, args.backend.as_deref())?,
-        prefix: store::prefix(&given, args.prefix.as_deref())?,
+        backend: store::given(&given)?,
+        prefix: store::prefix(&given)?,
         policy: Policy::new(&args.policy, quotas).map_err(|error| format!("--policy: {error}"))?,
-        cost: given
-            .read("cost", args.cost.as_deref(), None, read_cost)?
-            .unwrap_or_default(),
+        cost: given.flag("cost", read_cost)?.unwrap_or_default(),
     };
     let timeout = given
-        .find("timeout", args.timeout.as_deref(), None, values::duration)?
+        .find("timeout", values::duration)?
         .unwrap_or_else(|| (TIMEOUT, Source::Flag("--timeout".into())));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,9 +1,12 @@
 //! What people type. The help text of the program is here.
 
+mod serve;
+
 use std::path::PathBuf;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+
+pub use serve::ServeArgs;
 
 /// Exact rate limits, shared by every process of a service.
 ///
@@ -43,33 +46,24 @@ Backends:
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logging")]
 pub struct LogArgs {
-    /// The least severe messages that are written to standard error: error, warn, info, debug or
-    /// trace, or off.
-    #[arg(
-        long,
-        global = true,
-        value_name = "LEVEL",
-        env = "TOLLGATE_LOG",
-        default_value = "info"
-    )]
-    pub log: String,
-    /// One message a line, as text or as JSON.
+    /// The least severe messages that are written to standard error: error, warn, info, debug,
+    /// trace or off; Python's names work too. LOG_LEVEL is read after TOLLGATE_LOG [default: info]
+    #[arg(long, global = true, value_name = "LEVEL", env = "TOLLGATE_LOG")]
+    pub log: Option<String>,
+    /// One message a line, as text or as json [default: text]
     #[arg(
         long,
         global = true,
         value_name = "FORMAT",
-        env = "TOLLGATE_LOG_FORMAT",
-        default_value = "text"
+        env = "TOLLGATE_LOG_FORMAT"
     )]
-    pub log_format: LogFormat,
+    pub log_format: Option<String>,
 }
 
 /// How a message is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
-    // An empty variable is none.
-    #[value(alias = "")]
     Text,
     /// For machines: one JSON object a line.
     Json,
@@ -80,6 +74,8 @@ pub enum LogFormat {
 pub enum Command {
     /// Run a gateway that limits HTTP requests by client address
     Serve(Box<ServeArgs>),
+    /// Check a file of settings, or print its schema
+    Config(ConfigArgs),
     /// Make one decision and print it as JSON
     Check(CheckArgs),
     /// Run traces in virtual time and print, or check, the answers
@@ -132,192 +128,26 @@ pub struct DescribeArgs {
     pub url: String,
 }
 
-/// Runs a gateway that limits every request by the address of its client.
-///
-/// Admitted requests are forwarded to the upstream, streaming both ways; without an upstream they
-/// are answered with a document that says what would have been forwarded. The others get 429, or
-/// 503 while the backend is down and the policy is to refuse. Answers carry the headers RateLimit,
-/// RateLimit-Policy and X-RateLimit-*. GET /health and GET /ready are never limited.
-///
-/// Each setting is taken from its flag, else from its environment variable, else from the file
-/// given by --config (field names are those of the flags, with underscores), else the default.
+/// Checks a file of settings, or prints its schema.
 #[derive(Debug, Args)]
-#[command(after_long_help = SERVE_EXAMPLES)]
-pub struct ServeArgs {
-    /// A TOML file with settings
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub config: Option<PathBuf>,
-    /// Address and port to listen on; port 0 takes a free one, which is printed [default: 127.0.0.1:8000]
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_LISTEN")]
-    pub listen: Option<String>,
-    /// Where counters live; may hold a password, so better set by the environment [default: memory://]
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "TOLLGATE_BACKEND",
-        hide_env_values = true
-    )]
-    pub backend: Option<String>,
-    /// Where admitted requests go, such as http://127.0.0.1:3000. UPSTREAM_BASE_URL is read too,
-    /// after TOLLGATE_UPSTREAM [default: nowhere, demo answers]
-    #[arg(long, value_name = "URL", env = "TOLLGATE_UPSTREAM")]
-    pub upstream: Option<String>,
-    /// How much each client may do, such as 100/60s; several are joined by commas [default: 100/60s]
-    #[arg(
-        long,
-        value_name = "QUOTA",
-        env = "TOLLGATE_QUOTA",
-        allow_hyphen_values = true
-    )]
-    pub quota: Option<String>,
-    /// How long the backend may take to decide [default: 50ms]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "TOLLGATE_TIMEOUT",
-        allow_hyphen_values = true
-    )]
-    pub timeout: Option<String>,
-    /// What happens to requests while the backend fails: open admits them, closed refuses them
-    /// (503), local counts in this process [default: open]
-    #[arg(long, value_name = "POLICY", env = "TOLLGATE_ON_FAILURE")]
-    pub on_failure: Option<String>,
-    /// How long a refused client is refused by this process alone, without asking the backend: the
-    /// time within which `check --reset` helps it. 0 asks each time [default: 1s]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "TOLLGATE_REMEMBER_REFUSALS",
-        allow_hyphen_values = true
-    )]
-    pub remember_refusals: Option<String>,
-    /// What the keys in the backend begin with [default: rate-limit]
-    #[arg(long, value_name = "TEXT", env = "TOLLGATE_PREFIX")]
-    pub prefix: Option<String>,
-    /// Whether to exit when the backend cannot be reached at start. A wrong password or an
-    /// unsupported version always ends the program [default: true]
-    #[arg(
-        long,
-        value_name = "BOOL",
-        env = "TOLLGATE_REQUIRE_BACKEND_AT_START",
-        num_args = 0..=1,
-        default_missing_value = "true"
-    )]
-    pub require_backend_at_start: Option<String>,
-    /// The most clients that the memory backend tells apart; those beyond share one counter
-    /// [default: 1000000]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "TOLLGATE_MAX_KEYS",
-        allow_hyphen_values = true
-    )]
-    pub max_keys: Option<String>,
-    /// Rate limit headers on answers: ietf, triple and x-ratelimit joined by commas, or none
-    /// [default: ietf,x-ratelimit]
-    #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS")]
-    pub headers: Option<String>,
-    /// Bodies of refusals: problem (application/problem+json) or plain (application/json)
-    /// [default: problem]
-    #[arg(long, value_name = "STYLE", env = "TOLLGATE_BODY")]
-    pub body: Option<String>,
-    /// How many leading bits of an IPv4 address are one client [default: 32]
-    #[arg(
-        long,
-        value_name = "BITS",
-        env = "TOLLGATE_IPV4_PREFIX",
-        allow_hyphen_values = true
-    )]
-    pub ipv4_prefix: Option<String>,
-    /// How many leading bits of an IPv6 address are one client [default: 64]
-    #[arg(
-        long,
-        value_name = "BITS",
-        env = "TOLLGATE_IPV6_PREFIX",
-        allow_hyphen_values = true
-    )]
-    pub ipv6_prefix: Option<String>,
-    /// How long the upstream may take to begin its answer once it has the request [default: 30s]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "TOLLGATE_UPSTREAM_TIMEOUT",
-        allow_hyphen_values = true
-    )]
-    pub upstream_timeout: Option<String>,
-    /// The largest request body in bytes, or with a unit of KiB, MiB or GiB; more is 413
-    /// [default: no bound; bodies are streamed, never held in memory]
-    #[arg(
-        long,
-        value_name = "SIZE",
-        env = "TOLLGATE_MAX_BODY",
-        allow_hyphen_values = true
-    )]
-    pub max_body: Option<String>,
-    /// How long a client may take to send the head of a request, may be idle between requests, and
-    /// may take no part of an answer [default: 30s]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "TOLLGATE_HEADER_TIMEOUT",
-        allow_hyphen_values = true
-    )]
-    pub header_timeout: Option<String>,
-    /// The most connections at once; more wait to be accepted [default: 10000]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "TOLLGATE_MAX_CONNECTIONS",
-        allow_hyphen_values = true
-    )]
-    pub max_connections: Option<String>,
-    /// After SIGTERM, how long to keep serving while /ready says 503, so that balancers notice
-    /// [default: 1s]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "TOLLGATE_DRAIN_DELAY",
-        allow_hyphen_values = true
-    )]
-    pub drain_delay: Option<String>,
-    /// When stopping, how long requests in flight may take to finish [default: 30s]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "TOLLGATE_SHUTDOWN_TIMEOUT",
-        allow_hyphen_values = true
-    )]
-    pub shutdown_timeout: Option<String>,
+pub struct ConfigArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
 }
 
-const SERVE_EXAMPLES: &str = "\
-Examples:
-  Try it; the sixth request within ten seconds is refused:
-    tollgate serve --quota '5/10s'
-    curl -i http://127.0.0.1:8000/orders
-
-  In front of a service, 10 a second and 1,000 an hour for each client, shared through Redis:
-    TOLLGATE_BACKEND=redis://:secret@redis.internal:6379 \\
-      tollgate serve --listen 0.0.0.0:8000 --upstream http://127.0.0.1:3000 \\
-        --quota '10/s burst=20, 1000/hour sliding_window'
-
-  The same from a file (tollgate serve --config tollgate.toml):
-    listen = \"0.0.0.0:8000\"
-    upstream = \"http://127.0.0.1:3000\"
-    quota = \"10/s burst=20, 1000/hour sliding_window\"
-    require_backend_at_start = false
-
-Quotas:
-  N/[n]unit, units ms, s, m, h, d; algorithms token_bucket (the default), sliding_window,
-  fixed_window, sliding_log; burst=N for token_bucket.
-
-Probes:
-  /health is always 200 and tells in its body whether the backend answers; /ready is 200 unless
-  the program is stopping, and tells whether limits are being enforced.
-
-Exit codes:
-  0  stopped by SIGTERM or SIGINT
-  2  wrong settings, a backend that is required and cannot be reached, an address in use";
+/// What to do with settings.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Tell every mistake in a file, in the environment and in .env, as `serve` would find them
+    #[command(after_long_help = "Exit codes:\n  0  no mistake\n  2  there is one, or several")]
+    Check {
+        /// The file, .toml, .yaml or .yml; without it, the one that TOLLGATE_CONFIG names
+        file: Option<PathBuf>,
+    },
+    /// Print a JSON schema of the file of settings, for editors
+    Schema,
+}
 
 /// Makes one decision and prints it as JSON.
 ///

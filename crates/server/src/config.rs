@@ -1,27 +1,43 @@
 //! What `tollgate serve` is told: by a flag, else by `TOLLGATE_*`, else by the name that other
-//! gateways use, else by the file, else the default. An empty value in the environment is none.
+//! gateways use, else by `.env`, else by the file, else the default. An empty value in the
+//! environment is none.
+//!
+//! To add a setting: a row in [`FIELDS`], a field in [`Settings`] or in one of its parts, and the
+//! line in [`Settings::resolve`] that reads it. Flag, variable, schema and help follow from the row;
+//! `docs/configuration.md` is compared with it.
 
+mod dotenv;
 mod error;
 mod file;
 mod given;
+mod print;
+mod schema;
+mod sections;
+mod table;
 mod url;
 pub(crate) mod values;
 pub(crate) mod variables;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgMatches;
 use tollgate::{FailurePolicy, Quota};
 use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle};
 
-pub use error::{ConfigError, Source};
-pub use file::{File, Text};
-pub(crate) use given::{Given, variable};
+pub use error::{ConfigError, Mistakes, Place, Source};
+pub(crate) use given::Given;
+pub use schema::schema;
+pub use sections::{Admin, Route, Rules};
+pub use table::{FIELDS, Field, Kind, Secret};
+pub(crate) use table::{GLOBAL, variable};
 pub(crate) use url::shown;
 pub use values::Upstream;
 
-use crate::cli::ServeArgs;
+use crate::cli::LogFormat;
+use crate::identity::Resolver;
+use crate::log::Level;
 
 /// Everything that `serve` needs to know, checked.
 #[derive(Clone)]
@@ -34,7 +50,9 @@ pub struct Settings {
     pub backend_given_by: Option<Source>,
     /// Where admitted requests go.
     pub upstream: Option<Upstream>,
-    /// How much each client may do.
+    /// Where those for some paths or hosts go.
+    pub upstreams: Vec<Route>,
+    /// How much a client may do that no rule is about.
     pub quotas: Vec<Quota>,
     /// How long the backend may take to decide.
     pub timeout: Duration,
@@ -44,6 +62,8 @@ pub struct Settings {
     pub remember_refusals: Duration,
     /// What the keys in the backend begin with.
     pub prefix: String,
+    /// What keys are hashed with.
+    pub key_secret: Option<String>,
     /// Whether to exit when the backend cannot be reached at start.
     pub require_backend_at_start: bool,
     /// The most clients that the memory backend tells apart.
@@ -66,74 +86,119 @@ pub struct Settings {
     pub drain_delay: Duration,
     /// How long requests in flight may take when stopping.
     pub shutdown_timeout: Duration,
+    /// The least severe messages that are logged.
+    pub log: Level,
+    /// How they are written.
+    pub log_format: LogFormat,
+    /// Whether requests are measured.
+    pub metrics: bool,
+    /// Rules, usage, metrics and documentation.
+    pub admin: Admin,
+    /// Whom requests count for.
+    pub(crate) identity: crate::identity::Options,
+    /// Where rules come from.
+    pub rules: Rules,
 }
 
 impl Settings {
-    /// Puts the settings together. `matches` is those of the whole command line; it tells flags
-    /// from the environment.
+    /// Puts the settings together. `matches` is those of the whole command line.
     ///
     /// # Errors
-    /// The first setting that cannot be used.
-    pub fn resolve(args: &ServeArgs, matches: &ArgMatches) -> Result<Self, ConfigError> {
-        let file = match args.config.as_deref() {
-            Some(path) if !path.as_os_str().is_empty() => File::read(path)?,
-            _ => File::default(),
+    /// Every setting that cannot be used.
+    pub fn resolve(config: Option<PathBuf>, matches: &ArgMatches) -> Result<Self, Mistakes> {
+        Self::read(&Given::new(matches, "serve").with_file(config))
+    }
+
+    pub(crate) fn read(given: &Given<'_>) -> Result<Self, Mistakes> {
+        let (backend, backend_given_by) = match given.sourced("backend", values::text) {
+            Some((backend, by)) => (backend, Some(by)),
+            None => (given.value("backend", values::text), None),
         };
-        let given = Given::new(matches, "serve", args.config.as_deref());
-        macro_rules! setting {
-            ($field:ident, $read:expr) => {
-                given.read(
-                    stringify!($field),
-                    args.$field.as_deref(),
-                    file.$field.as_ref(),
-                    $read,
-                )?
-            };
-        }
-        let ipv4 = setting!(ipv4_prefix, values::ipv4_prefix).unwrap_or(32);
-        let ipv6 = setting!(ipv6_prefix, values::ipv6_prefix).unwrap_or(64);
-        let (backend, backend_given_by) = given
-            .find(
-                "backend",
-                args.backend.as_deref(),
-                file.backend.as_ref(),
-                values::text,
-            )?
-            .map_or_else(|| ("memory://".into(), None), |(url, by)| (url, Some(by)));
-        Ok(Self {
-            listen: setting!(listen, values::listen).unwrap_or_else(|| "127.0.0.1:8000".into()),
+        let ipv4 = given.value("ipv4_prefix", values::ipv4_prefix);
+        let ipv6 = given.value("ipv6_prefix", values::ipv6_prefix);
+        let prefixes =
+            AddressPrefixes::new(ipv4, ipv6).expect("both prefixes were checked one by one");
+        let settings = Self {
+            listen: given.value("listen", values::listen),
             backend,
             backend_given_by,
-            upstream: setting!(upstream, values::upstream),
-            quotas: match setting!(quota, values::quotas) {
-                Some(quotas) => quotas,
-                None => vec![Quota::per_minute(values::HUNDRED)],
-            },
-            timeout: setting!(timeout, values::duration).unwrap_or(Duration::from_millis(50)),
-            on_failure: setting!(on_failure, values::on_failure).unwrap_or(FailurePolicy::Open),
-            remember_refusals: setting!(remember_refusals, values::delay)
-                .unwrap_or(Duration::from_secs(1)),
-            prefix: setting!(prefix, values::text).unwrap_or_else(|| values::SERVICE_PREFIX.into()),
-            require_backend_at_start: setting!(require_backend_at_start, values::flag)
-                .unwrap_or(true),
-            max_keys: setting!(max_keys, values::count).unwrap_or(1_000_000),
-            headers: setting!(headers, values::headers).unwrap_or(HeaderStyle::GATEWAY),
-            body: setting!(body, values::body).unwrap_or_default(),
-            prefixes: AddressPrefixes::new(ipv4, ipv6)
-                .expect("both prefixes were checked one by one"),
-            upstream_timeout: setting!(upstream_timeout, values::duration).unwrap_or(HALF_MINUTE),
-            max_body: setting!(max_body, values::size),
-            header_timeout: setting!(header_timeout, values::duration).unwrap_or(HALF_MINUTE),
-            max_connections: setting!(max_connections, values::count).unwrap_or(10_000),
-            drain_delay: setting!(drain_delay, values::delay).unwrap_or(Duration::from_secs(1)),
-            shutdown_timeout: setting!(shutdown_timeout, values::delay).unwrap_or(HALF_MINUTE),
-        })
+            upstream: given.optional("upstream", values::upstream),
+            upstreams: sections::upstreams(given),
+            quotas: quotas(given),
+            timeout: given.value("timeout", values::duration),
+            on_failure: given.value("on_failure", values::on_failure),
+            remember_refusals: given.value("remember_refusals", values::delay),
+            prefix: given.value("prefix", values::text),
+            key_secret: given.optional("key_secret", values::secret),
+            require_backend_at_start: given.value("require_backend_at_start", values::flag),
+            max_keys: given.value("max_keys", values::count),
+            headers: given.value("headers", values::headers),
+            body: given.value("body", values::body),
+            prefixes,
+            upstream_timeout: given.value("upstream_timeout", values::duration),
+            max_body: given.optional("max_body", values::size),
+            header_timeout: given.value("header_timeout", values::duration),
+            max_connections: given.value("max_connections", values::count),
+            drain_delay: given.value("drain_delay", values::delay),
+            shutdown_timeout: given.value("shutdown_timeout", values::delay),
+            log: given.value("log", values::level),
+            log_format: given.value("log_format", values::log_format),
+            metrics: given.value("metrics", values::flag),
+            admin: Admin::read(given),
+            identity: sections::identity(given, prefixes),
+            rules: Rules::read(given),
+        };
+        if let Err(problem) = Resolver::new(settings.identity.clone()) {
+            given.mistake(ConfigError::Together(problem));
+        }
+        given.finish().map(|()| settings)
     }
 }
 
-const HALF_MINUTE: Duration = Duration::from_secs(30);
+/// The quota of those whom no rule is about: as quotas, or as a limit and a window. Whichever was
+/// given by what counts first.
+fn quotas(given: &Given<'_>) -> Vec<Quota> {
+    let quotas = given.sourced("quota", values::quotas);
+    let limit = given.sourced("default_limit", values::count::<u64>);
+    let window = given.sourced("default_window_seconds", values::count::<u64>);
+    let numbers = [limit.as_ref(), window.as_ref()].into_iter().flatten();
+    let first = numbers
+        .map(|(_, by)| by)
+        .min_by_key(|by| by.rank())
+        .cloned();
+    if let Some((quotas, by)) = quotas {
+        match &first {
+            Some(other) if other.rank() < by.rank() => {}
+            Some(other) if other.rank() == by.rank() => given.mistake(ConfigError::Value {
+                source_of: by,
+                value: "the quota".into(),
+                problem: format!("{other} says the same in other words; leave one of them out"),
+            }),
+            _ => return quotas,
+        }
+    }
+    let limit = limit.map(|(limit, _)| limit);
+    let limit = limit.unwrap_or_else(|| given.value("default_limit", values::count));
+    let seconds = window.map(|(seconds, _)| seconds);
+    let seconds = seconds.unwrap_or_else(|| given.value("default_window_seconds", values::count));
+    match (
+        Quota::sliding_log(limit, Duration::from_secs(seconds)),
+        first,
+    ) {
+        (Ok(quota), _) => vec![quota],
+        (Err(error), Some(source_of)) => {
+            given.mistake(ConfigError::Value {
+                source_of,
+                value: format!("{limit} in {seconds} s"),
+                problem: error.to_string(),
+            });
+            Vec::new()
+        }
+        (Err(_), None) => unreachable!("the defaults make a quota"),
+    }
+}
 
-/// The backend may hold a password and is left out.
+/// Secrets are left out.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
@@ -147,3 +212,6 @@ impl fmt::Debug for Settings {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

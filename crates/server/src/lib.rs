@@ -10,6 +10,7 @@
 mod check;
 pub mod cli;
 pub mod config;
+mod config_command;
 mod duration;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
@@ -25,9 +26,10 @@ mod store;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use cli::{Cli, Command};
+use config::{Given, values};
 
 /// It worked; for `check`: admitted; for `replay --check`: no difference.
 pub const SUCCESS: u8 = 0;
@@ -51,27 +53,60 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { FAILURE } else { SUCCESS });
         }
     };
-    let logs = match log::start(&cli.log) {
-        Ok(logs) => logs,
-        Err(error) => return failure(&error),
+    let (code, logs) = run_command(&cli, &matches);
+    if let Some(logs) = logs {
+        logs.finish();
+    }
+    code
+}
+
+fn run_command(cli: &Cli, matches: &ArgMatches) -> (ExitCode, Option<log::Logs>) {
+    // What is wrong with the settings is told on standard error, before anything is logged.
+    let (name, settings) = match &cli.command {
+        Command::Serve(args) => match serve::settings(args, matches) {
+            Ok(Some(settings)) => ("serve", Some(settings)),
+            Ok(None) => return (ExitCode::SUCCESS, None),
+            Err(error) => return (failure(&*error), None),
+        },
+        _ => (matches.subcommand_name().unwrap_or_default(), None),
     };
-    let result = match &cli.command {
-        Command::Serve(args) => serve::run(args, &matches),
-        Command::Check(args) => check::run(args, &matches),
-        Command::Replay(args) => replay::run(args, &matches),
+    let logs = match &settings {
+        Some(settings) => Ok((settings.log, settings.log_format)),
+        None => log_settings(matches, name),
+    };
+    let logs = match logs {
+        Ok((level, format)) => log::start(level, format),
+        Err(error) => return (failure(&error), None),
+    };
+    let result = match (&cli.command, settings) {
+        (Command::Serve(_), Some(settings)) => serve::run(settings, matches),
+        (Command::Serve(_), None) => Ok(SUCCESS),
+        (Command::Config(args), _) => config_command::run(args, matches),
+        (Command::Check(args), _) => check::run(args, matches),
+        (Command::Replay(args), _) => replay::run(args, matches),
         #[cfg(feature = "dynamodb")]
-        Command::Dynamodb(args) => dynamodb::run(args),
+        (Command::Dynamodb(args), _) => dynamodb::run(args),
     };
     let code = match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => failure(&*error),
     };
-    logs.finish();
-    code
+    (code, Some(logs))
+}
+
+/// How a command without a file of settings logs.
+fn log_settings(
+    matches: &ArgMatches,
+    command: &str,
+) -> Result<(log::Level, cli::LogFormat), config::Mistakes> {
+    let given = Given::new(matches, command);
+    let level = given.value("log", values::level);
+    let format = given.value("log_format", values::log_format);
+    given.finish().map(|()| (level, format))
 }
 
 /// What a command comes to: an exit code, or the reason why it could not do its work.
-type Outcome = Result<u8, Box<dyn std::error::Error + Send + Sync>>;
+type Outcome<T = u8> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn failure(error: &dyn std::error::Error) -> ExitCode {
     output::complain(&format!("tollgate: {}", output::chain(error)));

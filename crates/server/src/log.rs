@@ -3,23 +3,41 @@
 
 mod queue;
 
+use std::str::FromStr;
+
 use tracing::Subscriber;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
 
-use crate::cli::{LogArgs, LogFormat};
+use crate::cli::LogFormat;
 pub(crate) use queue::Logs;
 
-/// A level that does not exist.
-#[derive(Debug, thiserror::Error)]
-#[error("--log (or TOLLGATE_LOG): {0:?} is no level; write error, warn, info, debug, trace or off")]
-pub(crate) struct LevelError(String);
+/// The least severe messages that are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level(LevelFilter);
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let level = match text.to_ascii_lowercase().as_str() {
+            "off" => LevelFilter::OFF,
+            "error" | "critical" | "fatal" => LevelFilter::ERROR,
+            "warn" | "warning" => LevelFilter::WARN,
+            "info" => LevelFilter::INFO,
+            "debug" => LevelFilter::DEBUG,
+            // Python's NOTSET leaves nothing out.
+            "trace" | "notset" => LevelFilter::TRACE,
+            _ => return Err("it is no level; write error, warn, info, debug, trace or off".into()),
+        };
+        Ok(Self(level))
+    }
+}
 
 /// Starts logging for the whole process. The answer must be kept, and finished at the end.
-pub(crate) fn start(args: &LogArgs) -> Result<Logs, LevelError> {
-    let level: LevelFilter = args.log.parse().map_err(|_| LevelError(args.log.clone()))?;
+pub(crate) fn start(Level(level): Level, format: LogFormat) -> Logs {
     // Libraries speak up at warnings, unless everything is asked for.
     let others = if level == LevelFilter::TRACE {
         level
@@ -32,7 +50,7 @@ pub(crate) fn start(args: &LogArgs) -> Result<Logs, LevelError> {
 
     let (logs, queue) = Logs::start();
     let layer = fmt::layer().with_writer(queue);
-    let layer: Box<dyn Layer<Registry> + Send + Sync> = match args.log_format {
+    let layer: Box<dyn Layer<Registry> + Send + Sync> = match format {
         LogFormat::Text => boxed(layer.with_ansi(false)),
         LogFormat::Json => boxed(layer.json().flatten_event(true).with_ansi(false)),
     };
@@ -40,7 +58,7 @@ pub(crate) fn start(args: &LogArgs) -> Result<Logs, LevelError> {
     let _ = tracing_subscriber::registry()
         .with(layer.with_filter(targets))
         .try_init();
-    Ok(logs)
+    logs
 }
 
 fn boxed<S: Subscriber>(layer: impl Layer<S> + Send + Sync) -> Box<dyn Layer<S> + Send + Sync> {

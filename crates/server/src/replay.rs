@@ -24,13 +24,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub(crate) fn run(args: &ReplayArgs, matches: &ArgMatches) -> Outcome {
-    let given = Given::new(matches, "replay", None);
+    let given = Given::new(matches, "replay");
+    given.finish()?;
     let settings = Settings {
-        backend: store::given(&given, args.backend.as_deref())?,
-        prefix: store::prefix(&given, args.prefix.as_deref())?,
-        timeout: given
-            .read("timeout", args.timeout.as_deref(), None, values::duration)?
-            .unwrap_or(TIMEOUT),
+        backend: store::given(&given)?,
+        prefix: store::prefix(&given)?,
+        timeout: given.flag("timeout", values::duration)?.unwrap_or(TIMEOUT),
         check: args.check,
     };
     let mut traces = Vec::new();

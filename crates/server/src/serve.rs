@@ -18,18 +18,30 @@ use tokio::net::TcpListener;
 use tollgate::{Connect, ConnectError, Limiter};
 
 use crate::cli::ServeArgs;
-use crate::config::{Settings, variables};
+use crate::config::{Given, Settings, variables};
 use crate::engine::Engine;
-use crate::identity::{self, Digester, Resolver};
+use crate::identity::{Digester, Resolver};
 use crate::output::Lines;
 use crate::{Outcome, SUCCESS, store};
 use gateway::Gateway;
 use signals::Signals;
 
+/// What the command is told; nothing where it was only to be printed.
+pub(crate) fn settings(args: &ServeArgs, matches: &ArgMatches) -> Outcome<Option<Settings>> {
+    let given = Given::new(matches, "serve").with_file(args.config.clone());
+    let settings = Settings::read(&given)?;
+    if args.print_config {
+        let mut lines = Lines::new();
+        lines.text(given.print().trim_end())?;
+        lines.flush()?;
+        return Ok(None);
+    }
+    Ok(Some(settings))
+}
+
 /// Runs the command until a signal ends it.
-pub(crate) fn run(args: &ServeArgs, matches: &ArgMatches) -> Outcome {
-    let settings = Settings::resolve(args, matches)?;
-    for variables::Unknown { name, nearest } in variables::unknown() {
+pub(crate) fn run(settings: Settings, matches: &ArgMatches) -> Outcome {
+    for variables::Unknown { name, nearest } in variables::unknown(&Given::new(matches, "serve")) {
         match nearest {
             Some(nearest) => tracing::warn!(
                 variable = name,
@@ -65,11 +77,8 @@ async fn serve(settings: Settings) -> Outcome {
         .on_failure(settings.on_failure)
         .remember_refusals_for(settings.remember_refusals)
         .build();
-    let resolver = Resolver::new(identity::Options {
-        prefixes: settings.prefixes,
-        ..identity::Options::default()
-    })?;
-    let digester = Digester::new(None);
+    let resolver = Resolver::new(settings.identity.clone())?;
+    let digester = Digester::new(settings.key_secret.as_deref().map(str::as_bytes));
     let engine = Engine::new(
         &limiter,
         resolver,

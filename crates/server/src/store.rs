@@ -31,9 +31,9 @@ pub(crate) async fn connect(
 }
 
 /// The URL of a command that has no default for it.
-pub(crate) fn given(given: &Given<'_>, arg: Option<&str>) -> Result<(String, Source), ConfigError> {
+pub(crate) fn given(given: &Given<'_>) -> Result<(String, Source), ConfigError> {
     given
-        .find("backend", arg, None, values::text)?
+        .find("backend", values::text)?
         .ok_or(ConfigError::Missing {
             field: "backend",
             fix: "such as redis://127.0.0.1:6379",
@@ -41,9 +41,11 @@ pub(crate) fn given(given: &Given<'_>, arg: Option<&str>) -> Result<(String, Sou
 }
 
 /// What the keys begin with.
-pub(crate) fn prefix(given: &Given<'_>, arg: Option<&str>) -> Result<String, ConfigError> {
-    let prefix = given.read("prefix", arg, None, values::text)?;
-    Ok(prefix.unwrap_or_else(|| tollgate_core::DEFAULT_PREFIX.into()))
+pub(crate) fn prefix(given: &Given<'_>) -> Result<String, ConfigError> {
+    let prefix = given.find("prefix", values::text)?;
+    Ok(prefix
+        .map(|(prefix, _)| prefix)
+        .unwrap_or_else(|| tollgate_core::DEFAULT_PREFIX.into()))
 }
 
 /// Why a store failed, with where its URL was given and the URL without its secrets.

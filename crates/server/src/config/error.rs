@@ -1,25 +1,58 @@
 //! Settings that cannot be used: where they were given, the field, the value, and what to do.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// Where a setting was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a setting was given. The first of these that has it counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// On the command line.
     Flag(String),
-    /// In an environment variable.
+    /// In an environment variable `TOLLGATE_*`.
     Environment(String),
-    /// In a field of the file.
-    File(PathBuf, &'static str),
+    /// In one without this prefix.
+    Bare(String),
+    /// In the file `.env` of the working directory, by this variable.
+    DotEnv(Place, String),
+    /// In a field of the file of settings.
+    File(Place, String),
+}
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+impl Source {
+    /// Of two that were given by sources of the same rank none comes before the other.
+    pub(super) const fn rank(&self) -> u8 {
+        match self {
+            Self::Flag(_) => 0,
+            Self::Environment(_) => 1,
+            Self::Bare(_) => 2,
+            Self::DotEnv(..) => 3,
+            Self::File(..) => 4,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: line {}", self.path.display(), self.line)
+    }
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag(flag) => f.write_str(flag),
-            Self::Environment(name) => write!(f, "environment variable {name}"),
-            Self::File(path, field) => write!(f, "{}: field {field}", path.display()),
+            Self::Environment(name) | Self::Bare(name) => write!(f, "environment variable {name}"),
+            Self::DotEnv(place, name) => write!(f, "{place}: variable {name}"),
+            Self::File(place, field) => write!(f, "{place}: field {field}"),
         }
     }
 }
@@ -28,7 +61,7 @@ impl fmt::Display for Source {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The file cannot be read.
+    /// A file cannot be read.
     #[error("{}: cannot be read: {cause}", path.display())]
     Unreadable {
         /// The file.
@@ -36,7 +69,7 @@ pub enum ConfigError {
         /// Why.
         cause: std::io::Error,
     },
-    /// The file is no TOML, has a field that is not known, or one of a wrong type.
+    /// A file is not what its name says, or has a field that is not known.
     #[error("{}: {place}{message}", path.display())]
     Syntax {
         /// The file.
@@ -57,6 +90,9 @@ pub enum ConfigError {
         /// An example.
         fix: &'static str,
     },
+    /// Settings that do not go together.
+    #[error("{0}")]
+    Together(String),
     /// A value that cannot be used.
     #[error("{source_of}: {value}: {problem}")]
     Value {
@@ -69,31 +105,36 @@ pub enum ConfigError {
     },
 }
 
-impl ConfigError {
-    /// The parser's own text would show the line, which may hold a password: only its place and
-    /// its field are told.
-    pub(super) fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> Self {
-        let place = error.span().map_or_else(String::new, |span| {
-            let before = text.get(..span.start).unwrap_or_default();
-            let number = before.matches('\n').count() + 1;
-            let line = text.lines().nth(number - 1).unwrap_or_default();
-            match line.split_once('=') {
-                Some((field, _)) if is_field(field.trim()) => {
-                    format!("line {number}: field {}: ", field.trim())
-                }
-                _ => format!("line {number}: "),
-            }
-        });
-        Self::Syntax {
-            path: path.into(),
-            place,
-            message: error.message().trim().replace('\n', " "),
-        }
+/// Every mistake that was found in the settings, at least one.
+#[derive(Debug)]
+pub struct Mistakes(pub(super) Vec<ConfigError>);
+
+impl Mistakes {
+    /// Each of them.
+    #[must_use]
+    pub fn all(&self) -> &[ConfigError] {
+        &self.0
     }
 }
 
-/// Whether this can be the name of a field; a line inside a longer text may be anything.
-fn is_field(text: &str) -> bool {
-    text.bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+impl From<ConfigError> for Mistakes {
+    fn from(error: ConfigError) -> Self {
+        Self(vec![error])
+    }
 }
+
+/// One a line.
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [one] = &*self.0 {
+            return write!(f, "{one}");
+        }
+        write!(f, "{} mistakes in the settings:", self.0.len())?;
+        for mistake in &self.0 {
+            write!(f, "\n  {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}

@@ -1,141 +1,281 @@
-//! The file given by `--config`.
+//! The file given by `--config`, TOML or YAML, with the line of everything in it.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::ConfigError;
 
-/// The fields of the file, all optional. Each means what the flag of the same name does; an unknown
-/// field is refused.
-#[derive(Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct File {
-    /// Address and port to listen on. Default `"127.0.0.1:8000"`.
-    pub listen: Option<Text>,
-    /// Where counters live. Default `"memory://"`.
-    pub backend: Option<Text>,
-    /// Where admitted requests go. Default: nowhere; they get the demo document.
-    pub upstream: Option<Text>,
-    /// How much each client may do, as one text or a list. Default `"100/60s"`.
-    #[serde(default, deserialize_with = "joined")]
-    pub quota: Option<Text>,
-    /// How long the backend may take to decide. Default `"50ms"`.
-    pub timeout: Option<Text>,
-    /// `"open"`, `"closed"` or `"local"`. Default `"open"`.
-    pub on_failure: Option<Text>,
-    /// How long a refusal is remembered at most. Default `"1s"`.
-    pub remember_refusals: Option<Text>,
-    /// What the keys in the backend begin with. Default `"rate-limit"`.
-    pub prefix: Option<Text>,
-    /// Whether to exit when the backend cannot be reached at start. Default `true`.
-    pub require_backend_at_start: Option<Text>,
-    /// The most clients that the memory backend tells apart. Default `1000000`.
-    pub max_keys: Option<Text>,
-    /// Rate limit headers, as one text or a list. Default `"ietf,x-ratelimit"`.
-    #[serde(default, deserialize_with = "joined")]
-    pub headers: Option<Text>,
-    /// Bodies of refusals, `"problem"` or `"plain"`. Default `"problem"`.
-    pub body: Option<Text>,
-    /// How many leading bits of an IPv4 address are one client. Default `32`.
-    pub ipv4_prefix: Option<Text>,
-    /// How many leading bits of an IPv6 address are one client. Default `64`.
-    pub ipv6_prefix: Option<Text>,
-    /// How long the upstream may take to begin its answer. Default `"30s"`.
-    pub upstream_timeout: Option<Text>,
-    /// The largest request body. Default: no bound.
-    pub max_body: Option<Text>,
-    /// How long a client may take to send the head of a request, or take no part of an answer. Default `"30s"`.
-    pub header_timeout: Option<Text>,
-    /// The most connections at once. Default `10000`.
-    pub max_connections: Option<Text>,
-    /// How long to keep serving after SIGTERM. Default `"1s"`.
-    pub drain_delay: Option<Text>,
-    /// How long requests in flight may take when stopping. Default `"30s"`.
-    pub shutdown_timeout: Option<Text>,
+/// A value, and where it is.
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) line: usize,
+    pub(super) value: Value,
+}
+
+/// What a file holds.
+#[derive(Clone)]
+pub(super) enum Value {
+    /// A text, a number, a boolean: as it would be written in a flag.
+    Scalar(String),
+    List(Vec<Node>),
+    Table(Vec<(String, Node)>),
+    /// YAML's `null`, and a key with nothing behind it.
+    Nothing,
+}
+
+/// A file that was read.
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    pub(super) root: Vec<(String, Node)>,
 }
 
 impl File {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// When it cannot be read, is no TOML, or has an unknown field or a value of a wrong type.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable {
+    /// Reads a file, as far as that is possible.
+    pub(super) fn read(path: &Path, mistakes: &mut Vec<ConfigError>) -> Self {
+        let mut file = Self {
             path: path.into(),
-            cause,
-        })?;
-        toml::from_str(&text).map_err(|error| ConfigError::syntax(path, &text, &error))
+            root: Vec::new(),
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(cause) => {
+                mistakes.push(ConfigError::Unreadable {
+                    path: path.into(),
+                    cause,
+                });
+                return file;
+            }
+        };
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let root = match extension {
+            Some("yaml" | "yml") => yaml(path, &text, mistakes),
+            _ => toml(path, &text, mistakes),
+        };
+        match root.value {
+            Value::Table(table) => file.root = table,
+            Value::Nothing => {}
+            _ => mistakes.push(ConfigError::Syntax {
+                path: path.into(),
+                place: format!("line {}: ", root.line.max(1)),
+                message: "there are no fields; write one a line, such as listen".into(),
+            }),
+        }
+        file
+    }
+}
+
+fn toml(path: &Path, text: &str, mistakes: &mut Vec<ConfigError>) -> Node {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        // The parser's own text would show the line, which may hold a password: only its place and
+        // its field are told.
+        let place = error.span().map_or_else(String::new, |span| {
+            let number = line_of(text, span.start);
+            let line = text.lines().nth(number - 1).unwrap_or_default();
+            match line.split_once('=') {
+                Some((field, _)) if is_field(field.trim()) => {
+                    format!("line {number}: field {}: ", field.trim())
+                }
+                _ => format!("line {number}: "),
+            }
+        });
+        mistakes.push(ConfigError::Syntax {
+            path: path.into(),
+            place,
+            message: error.message().trim().replace('\n', " "),
+        });
+    }
+    Node {
+        line: 1,
+        value: Value::Table(toml_table(text, root.get_ref())),
+    }
+}
+
+fn toml_table(text: &str, table: &DeTable<'_>) -> Vec<(String, Node)> {
+    let mut fields: Vec<_> = table
+        .iter()
+        .map(|(name, value)| {
+            let node = toml_node(text, line_of(text, name.span().start), value.get_ref());
+            (name.get_ref().to_string(), node)
+        })
+        .collect();
+    fields.sort_by_key(|(_, node)| node.line);
+    fields
+}
+
+fn toml_node(text: &str, line: usize, value: &DeValue<'_>) -> Node {
+    let value = match value {
+        DeValue::String(text) => Value::Scalar(text.to_string()),
+        DeValue::Integer(number) => Value::Scalar(number.to_string()),
+        DeValue::Float(number) => Value::Scalar(number.to_string()),
+        DeValue::Boolean(flag) => Value::Scalar(flag.to_string()),
+        DeValue::Datetime(time) => Value::Scalar(time.to_string()),
+        DeValue::Array(items) => Value::List(
+            items
+                .iter()
+                .map(|item| toml_node(text, line_of(text, item.span().start), item.get_ref()))
+                .collect(),
+        ),
+        DeValue::Table(table) => Value::Table(toml_table(text, table)),
+    };
+    Node { line, value }
+}
+
+fn line_of(text: &str, position: usize) -> usize {
+    let before = text.get(..position).unwrap_or(text);
+    before.matches('\n').count() + 1
+}
+
+/// Whether this can be the name of a field; a line inside a longer text may be anything.
+fn is_field(text: &str) -> bool {
+    text.bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+}
+
+fn yaml(path: &Path, text: &str, mistakes: &mut Vec<ConfigError>) -> Node {
+    let read: Result<Spanned<Value>, _> = serde_saphyr::from_str(text);
+    match read {
+        Ok(root) => node(root),
+        Err(error) => {
+            let line = error.location().map(|location| location.line());
+            mistakes.push(ConfigError::Syntax {
+                path: path.into(),
+                place: line.map_or_else(String::new, |line| format!("line {line}: ")),
+                // Its own message may show the line, which may hold a password.
+                message: "this is no YAML, or a field is there twice; look at its indentation, \
+                          quotes and brackets"
+                    .into(),
+            });
+            Node {
+                line: 1,
+                value: Value::Nothing,
+            }
+        }
+    }
+}
+
+/// A value of JSON, as variables hold lists and tables.
+pub(super) fn json(text: &str) -> Result<Value, String> {
+    let read: serde_json::Value = serde_json::from_str(text).map_err(|error| {
+        let column = error.column();
+        format!("it is no JSON (column {column}); write a list such as [\"a\", \"b\"]")
+    })?;
+    Ok(from_json(read))
+}
+
+fn from_json(read: serde_json::Value) -> Value {
+    let node = |value| Node {
+        line: 0,
+        value: from_json(value),
+    };
+    match read {
+        serde_json::Value::Null => Value::Nothing,
+        serde_json::Value::Bool(flag) => Value::Scalar(flag.to_string()),
+        serde_json::Value::Number(number) => Value::Scalar(number.to_string()),
+        serde_json::Value::String(text) => Value::Scalar(text),
+        serde_json::Value::Array(items) => Value::List(items.into_iter().map(node).collect()),
+        serde_json::Value::Object(fields) => {
+            let fields = fields.into_iter().map(|(name, value)| (name, node(value)));
+            Value::Table(fields.collect())
+        }
+    }
+}
+
+fn node(spanned: Spanned<Value>) -> Node {
+    Node {
+        line: usize::try_from(spanned.referenced.line()).unwrap_or_default(),
+        value: spanned.value,
     }
 }
 
 /// Fields may hold a password.
-impl fmt::Debug for File {
+impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("File").finish_non_exhaustive()
+        f.write_str(self.noun())
     }
 }
 
-/// A string, a whole number or a boolean, as the text that a flag would have.
-#[derive(Clone)]
-pub struct Text(pub String);
-
-/// It may be a password.
-impl fmt::Debug for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Text(..)")
+impl Value {
+    pub(super) const fn noun(&self) -> &'static str {
+        match self {
+            Self::Scalar(_) => "a value",
+            Self::List(_) => "a list",
+            Self::Table(_) => "a table",
+            Self::Nothing => "nothing",
+        }
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Scalar;
-        impl Visitor<'_> for Scalar {
-            type Value = Text;
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Value;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, a whole number or a boolean")
+                f.write_str("a value")
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.to_owned()))
+            fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+                Ok(Value::Scalar(text.to_owned()))
             }
 
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Text, E> {
-                Ok(Text(number.to_string()))
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {
+                Ok(Value::Scalar(number.to_string()))
             }
 
-            fn visit_bool<E: Error>(self, flag: bool) -> Result<Text, E> {
-                Ok(Text(flag.to_string()))
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Value, E> {
+                Ok(Value::Scalar(number.to_string()))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
+                Ok(Value::Scalar(number.to_string()))
+            }
+
+            fn visit_bool<E: Error>(self, flag: bool) -> Result<Value, E> {
+                Ok(Value::Scalar(flag.to_string()))
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Value, E> {
+                Ok(Value::Nothing)
+            }
+
+            fn visit_none<E: Error>(self) -> Result<Value, E> {
+                Ok(Value::Nothing)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = list.next_element::<Located>()? {
+                    items.push(item.0);
+                }
+                Ok(Value::List(items))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+                let mut fields: Vec<(String, Node)> = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, Located>()? {
+                    if fields.iter().any(|(other, _)| *other == name) {
+                        return Err(A::Error::custom("a field is there twice"));
+                    }
+                    fields.push((name, value.0));
+                }
+                Ok(Value::Table(fields))
             }
         }
-        deserializer.deserialize_any(Scalar)
+        deserializer.deserialize_any(Any)
     }
 }
 
-/// One text, or a list of texts as if it were joined by commas.
-fn joined<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text>, D::Error> {
-    struct List;
-    impl<'de> Visitor<'de> for List {
-        type Value = Text;
+/// A value with its line.
+struct Located(Node);
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string, or a list of strings")
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
-            Ok(Text(text.to_owned()))
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Text, A::Error> {
-            let mut texts = Vec::new();
-            while let Some(text) = list.next_element::<String>()? {
-                texts.push(text);
-            }
-            Ok(Text(texts.join(", ")))
-        }
+impl<'de> Deserialize<'de> for Located {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Spanned::<Value>::deserialize(deserializer).map(|spanned| Self(node(spanned)))
     }
-    deserializer.deserialize_any(List).map(Some)
 }

@@ -1,22 +1,18 @@
 //! Reading each kind of setting from its text. A failure says what to write instead.
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderName, Uri};
 use tollgate::{FailurePolicy, MAX_QUOTAS, Quota};
-use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle};
+use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle, JwtAlgorithm};
 
+use crate::cli::LogFormat;
 use crate::duration;
-
-/// What the keys of the service begin with, apart from those of the library.
-pub(crate) const SERVICE_PREFIX: &str = "rate-limit";
-
-/// The default quota's limit.
-pub(crate) const HUNDRED: NonZeroU32 = NonZeroU32::new(100).unwrap();
+use crate::identity::{IdentityType, UnknownIdentityType};
+use crate::log::Level;
 
 /// Where admitted requests go: plain HTTP, an authority, and a path that goes before theirs.
 ///
@@ -111,6 +107,90 @@ pub(crate) fn text(text: &str) -> Result<String, String> {
     }
 }
 
+/// At least as long as cannot be tried out.
+pub(crate) fn secret(text: &str) -> Result<String, String> {
+    match text.len() {
+        16.. => Ok(text.into()),
+        _ => Err("it is short; use 16 bytes or more, such as openssl rand -hex 32 prints".into()),
+    }
+}
+
+/// What can be in a header.
+pub(crate) fn token(text: &str) -> Result<String, String> {
+    match text.bytes().all(|b| b.is_ascii_graphic()) && !text.is_empty() {
+        true => Ok(text.into()),
+        false => Err("write letters, digits and signs of ASCII without spaces".into()),
+    }
+}
+
+pub(crate) fn level(text: &str) -> Result<Level, String> {
+    text.parse()
+}
+
+pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("write text or json".into()),
+    }
+}
+
+pub(crate) fn header_name(text: &str) -> Result<HeaderName, String> {
+    text.parse()
+        .map_err(|_| "write the name of a header, such as X-API-Key".into())
+}
+
+pub(crate) fn identity_order(text: &str) -> Result<Vec<IdentityType>, String> {
+    let mut order = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let kind: IdentityType = name
+            .parse()
+            .map_err(|error: UnknownIdentityType| error.to_string())?;
+        if order.contains(&kind) {
+            return Err(format!("{name} is there twice; leave one out"));
+        }
+        order.push(kind);
+    }
+    Ok(order)
+}
+
+/// What becomes of a credential that is not valid.
+pub(crate) fn skip_invalid(text: &str) -> Result<bool, String> {
+    match text {
+        "refuse" => Ok(false),
+        "skip" => Ok(true),
+        _ => Err("write refuse or skip".into()),
+    }
+}
+
+pub(crate) fn jwt_algorithms(text: &str) -> Result<Vec<JwtAlgorithm>, String> {
+    let names = text.split(',').map(str::trim);
+    let read = |name: &str| {
+        let found = JwtAlgorithm::ALL.iter().find(|it| it.as_str() == name);
+        found
+            .copied()
+            .ok_or_else(|| format!("{name:?} is no algorithm; write such as RS256 or ES256"))
+    };
+    names.map(read).collect()
+}
+
+/// A path, or one that ends with `/*`.
+pub(crate) fn path_pattern(text: &str) -> Result<String, String> {
+    let fixed = text.strip_suffix("/*").unwrap_or(text);
+    match text.starts_with('/') && !fixed.contains('*') && !text.contains(['?', '#']) {
+        true => Ok(text.into()),
+        false => Err("write a path such as /orders, or /orders/* for all below it".into()),
+    }
+}
+
+pub(crate) fn host(text: &str) -> Result<String, String> {
+    let authority: Option<Authority> = text.parse().ok();
+    match authority {
+        Some(it) if it.host() == text => Ok(text.to_ascii_lowercase()),
+        _ => Err("write a host without a port, such as api.example.com".into()),
+    }
+}
+
 pub(crate) fn listen(text: &str) -> Result<String, String> {
     let port = text
         .rsplit_once(':')
@@ -156,11 +236,14 @@ pub(crate) fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-pub(crate) fn count<N: FromStr + From<u8> + PartialEq>(text: &str) -> Result<N, String> {
-    match text.parse::<N>() {
-        Ok(count) if count != N::from(0) => Ok(count),
-        _ => Err("write a whole number of 1 or more".into()),
-    }
+/// A number that is not zero.
+pub(crate) fn count<N: FromStr>(text: &str) -> Result<N, String> {
+    let number = text.parse::<N>().ok();
+    // Digits only: parse takes a sign, too.
+    let positive = text.bytes().all(|b| b.is_ascii_digit()) && text.bytes().any(|b| b != b'0');
+    number
+        .filter(|_| positive)
+        .ok_or_else(|| "write a whole number of 1 or more".into())
 }
 
 pub(crate) fn headers(text: &str) -> Result<HeaderStyle, String> {

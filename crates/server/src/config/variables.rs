@@ -1,7 +1,10 @@
 //! Variables that look like settings and are none: misspelt, they would be left out in silence.
 
+use std::fmt;
+
 use clap::{Command, CommandFactory};
 
+use super::{FIELDS, Field, Given};
 use crate::cli::Cli;
 
 /// A variable `TOLLGATE_*` that nobody reads. Its value may be a secret and is not kept.
@@ -12,13 +15,24 @@ pub(crate) struct Unknown {
     pub(crate) nearest: Option<String>,
 }
 
-/// Those of this process.
-pub(crate) fn unknown() -> Vec<Unknown> {
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        write!(f, "{name} is no setting and is not read")?;
+        match &self.nearest {
+            Some(nearest) => write!(f, "; {nearest} may have been meant"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Those of this process and of `.env`.
+pub(crate) fn unknown(given: &Given<'_>) -> Vec<Unknown> {
     let variables = std::env::vars_os().map(|(name, value)| {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         (text(name), text(value))
     });
-    unknown_of(variables)
+    unknown_of(variables.chain(given.of_dotenv()))
 }
 
 fn unknown_of(variables: impl Iterator<Item = (String, String)>) -> Vec<Unknown> {
@@ -33,6 +47,7 @@ fn unknown_of(variables: impl Iterator<Item = (String, String)>) -> Vec<Unknown>
         })
         .collect();
     unknown.sort_by(|a, b| a.name.cmp(&b.name));
+    unknown.dedup();
     unknown
 }
 
@@ -47,6 +62,7 @@ fn known() -> Vec<String> {
     };
     let mut known: Vec<_> = command.get_subcommands().flat_map(of).collect();
     known.extend(of(&command));
+    known.extend(FIELDS.iter().map(Field::variable));
     known
 }
 
@@ -58,7 +74,8 @@ fn is_a_link(name: &str, value: &str) -> bool {
         || (name == "TOLLGATE_PORT" && value.contains("://"))
 }
 
-fn nearest(name: &str, known: &[String]) -> Option<String> {
+/// The one of these that is meant, if it is a few letters away.
+pub(super) fn nearest(name: &str, known: &[String]) -> Option<String> {
     let by_distance = known.iter().map(|known| (distance(name, known), known));
     let (distance, nearest) = by_distance.min()?;
     (distance <= 3).then(|| nearest.clone())

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use http::header::{COOKIE, HeaderMap, HeaderName};
 
-/// What the setting `custom_identity` names: `header:X-Tenant`, `cookie:session`, `query:key`, or
+/// What the setting `identity.custom` names: `header:X-Tenant`, `cookie:session`, `query:key`, or
 /// `jwt:/org/id`, a claim of the verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Custom {

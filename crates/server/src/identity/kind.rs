@@ -24,7 +24,7 @@ pub enum IdentityType {
     Phone,
     /// An account of somebody else's, as something in front of the gateway names it.
     OauthAccount,
-    /// What the setting `custom_identity` names.
+    /// What the setting `identity.custom` names.
     Custom,
     /// Everybody: one identity for all requests.
     Global,

@@ -85,28 +85,26 @@ impl Resolver {
             .transpose()?;
         let named = |kind| options.order.contains(&kind);
         if options.order.is_empty() {
-            return Err(
-                "identity_resolution_order: it is empty; name a type, such as ip_address".into(),
-            );
+            return Err("identity.order: it is empty; name a type, such as ip_address".into());
         }
         for (at, kind) in options.order.iter().enumerate() {
             if options.order[..at].contains(kind) {
                 return Err(format!(
-                    "identity_resolution_order: {kind} is there twice; name it once"
+                    "identity.order: {kind} is there twice; name it once"
                 ));
             }
         }
         if named(IdentityType::Custom) && options.custom.is_none() {
             return Err(
-                "identity_resolution_order: custom is named, and custom_identity is not \
+                "identity.order: custom is named, and identity.custom is not \
                         given; write header:NAME, cookie:NAME, query:NAME or jwt:/pointer"
                     .into(),
             );
         }
         if matches!(options.custom, Some(Custom::Claim(_))) && jwt.is_none() {
             return Err(
-                "custom_identity: a claim can only be read from verified tokens; give \
-                        jwt_issuer, jwt_audience and jwt_jwks_url or jwt_key_file"
+                "identity.custom: a claim can only be read from verified tokens; give \
+                        jwt.issuer, jwt.audience and jwt.jwks_url or jwt.key_file"
                     .into(),
             );
         }
@@ -130,8 +128,8 @@ impl Resolver {
         }
         if named(IdentityType::JwtSub) && jwt.is_none() {
             tracing::warn!(
-                "jwt_sub is skipped until tokens can be verified: give jwt_issuer, jwt_audience \
-                 and jwt_jwks_url or jwt_key_file"
+                "jwt_sub is skipped until tokens can be verified: give jwt.issuer, jwt.audience \
+                 and jwt.jwks_url or jwt.key_file"
             );
             options.order.retain(|kind| *kind != IdentityType::JwtSub);
         }

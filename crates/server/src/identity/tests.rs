@@ -167,9 +167,9 @@ fn settings_that_cannot_work_are_refused_with_what_to_write() {
     let twice = refused(|it| it.order = vec![IdentityType::Phone, IdentityType::Phone]);
     assert!(twice.contains("phone is there twice"), "{twice}");
     let custom = refused(|it| it.order = vec![IdentityType::Custom]);
-    assert!(custom.contains("custom_identity"), "{custom}");
+    assert!(custom.contains("identity.custom"), "{custom}");
     let claim = refused(|it| it.custom = Some(Custom::Claim("/a".into())));
-    assert!(claim.contains("jwt_issuer"), "{claim}");
+    assert!(claim.contains("jwt.issuer"), "{claim}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ impl TokenOptions {
         let keys: JwtKeys = match (&self.jwks_url, &self.key_file) {
             (Some(url), None) => {
                 let fetch =
-                    HttpFetch::new(url).map_err(|error| format!("jwt_jwks_url: {error}"))?;
+                    HttpFetch::new(url).map_err(|error| format!("jwt.jwks_url: {error}"))?;
                 let mut jwks = Jwks::new(fetch);
                 if !self.algorithms.is_empty() {
                     jwks = jwks.algorithms(&self.algorithms);
@@ -44,7 +44,7 @@ impl TokenOptions {
             }
             (None, Some(file)) => {
                 let text = std::fs::read(file).map_err(|error| {
-                    format!("jwt_key_file: {}: cannot be read: {error}", file.display())
+                    format!("jwt.key_file: {}: cannot be read: {error}", file.display())
                 })?;
                 let algorithms = match &*self.algorithms {
                     [] => &[DEFAULT][..],
@@ -54,18 +54,18 @@ impl TokenOptions {
                     .iter()
                     .map(|algorithm| key(*algorithm, &text))
                     .collect();
-                keys.map_err(|error| format!("jwt_key_file: {}: {error}", file.display()))?
+                keys.map_err(|error| format!("jwt.key_file: {}: {error}", file.display()))?
                     .into()
             }
             (Some(_), Some(_)) => {
                 return Err(
-                    "jwt_jwks_url and jwt_key_file are both given; keep one of them".into(),
+                    "jwt.jwks_url and jwt.key_file are both given; keep one of them".into(),
                 );
             }
             (None, None) => {
                 return Err(
-                    "tokens cannot be verified without keys; give jwt_jwks_url or \
-                            jwt_key_file"
+                    "tokens cannot be verified without keys; give jwt.jwks_url or \
+                            jwt.key_file"
                         .into(),
                 );
             }

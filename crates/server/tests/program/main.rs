@@ -8,6 +8,7 @@
 
 mod check;
 mod client;
+mod config;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 mod gateway;

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tollgate_server::config::FIELDS;
+
 /// Longer than anything here takes on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
@@ -16,7 +18,8 @@ pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("TOLLGATE_") || text == "UPSTREAM_BASE_URL" {
+        let is_bare = FIELDS.iter().any(|field| field.bare == Some(&*text));
+        if text.starts_with("TOLLGATE_") || is_bare {
             command.env_remove(name);
         }
     }

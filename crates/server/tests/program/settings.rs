@@ -97,7 +97,7 @@ fn every_setting_has_its_variable_and_its_field() {
         for (output, named) in [
             (by_environment, &*variable),
             (by_flag, &*flag),
-            (by_file, &*format!("{}: field {field}", file.path())),
+            (by_file, &*format!("{}: line 1: field {field}", file.path())),
         ] {
             let message = text(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{message}");

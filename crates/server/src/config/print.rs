@@ -1,0 +1,72 @@
+//! The settings as they come out, for `--print-config`: a file that could be given again, but for
+//! its secrets.
+
+use std::fmt::Write as _;
+
+use super::given::Given;
+use super::table::{FIELDS, Field, Kind, Secret};
+
+impl Given<'_> {
+    /// All settings, each with where it comes from.
+    pub(crate) fn print(&self) -> String {
+        let mut text = String::from("# The settings in force. Secrets are shown as ***.\n");
+        let mut last = None;
+        let tables = |field: &&Field| matches!(field.kind, Kind::Tables(_));
+        // What TOML has after a table belongs to it.
+        let plain = FIELDS.iter().filter(|field| !tables(field));
+        for field in plain.chain(FIELDS.iter().filter(tables)) {
+            let (table, name) = field.place();
+            if table != last {
+                last = table;
+                let _ = write!(text, "\n[{}]\n", table.unwrap_or_default());
+            }
+            if let Kind::Tables(known) = field.kind {
+                for item in self.tables(field.path, |item| print_item(item, field, known)) {
+                    text.push_str(&item);
+                }
+                continue;
+            }
+            // Mistakes were told before.
+            let given = self.text(field.path).ok().flatten();
+            let _ = match (&given, field.default) {
+                (Some((value, source)), _) => {
+                    writeln!(text, "{name} = {} # {source}", written(field, value))
+                }
+                (None, Some(default)) => {
+                    writeln!(text, "{name} = {} # default", written(field, default))
+                }
+                (None, None) => writeln!(text, "# {name} is not given"),
+            };
+        }
+        text
+    }
+}
+
+fn print_item(item: &super::given::Item<'_>, field: &Field, known: &[Field]) -> String {
+    let mut text = format!("\n[[{}]]\n", field.path);
+    for inner in known {
+        if let Some(value) = item.optional(inner.path, |text| Ok(text.to_owned())) {
+            let _ = writeln!(text, "{} = {}", inner.path, written(inner, &value));
+        }
+    }
+    text
+}
+
+/// A value as TOML has it.
+fn written(field: &Field, value: &str) -> String {
+    let bare = match field.kind {
+        Kind::Bool => value == "true" || value == "false",
+        Kind::Number => value.parse::<i64>().is_ok(),
+        _ => false,
+    };
+    match field.secret {
+        Secret::No if bare => value.into(),
+        Secret::No => toml_text(value),
+        // What is shown of a URL, or the stars, in quotes.
+        _ => toml_text(field.shown(value).trim_matches('"')),
+    }
+}
+
+fn toml_text(value: &str) -> String {
+    toml::Value::from(value).to_string()
+}

@@ -1,0 +1,148 @@
+//! The tables of the file, each a part of the settings.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tollgate_http::AddressPrefixes;
+
+use super::{ConfigError, Given, Upstream, values};
+use crate::identity::{KeyFile, Options, TokenOptions};
+
+/// Where requests for some paths or for a host go: a table of `[[upstreams]]`.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Where they go.
+    pub url: Upstream,
+    /// A path, or one that ends with `/*`. `None` is every path.
+    pub path: Option<String>,
+    /// A host, in lower case. `None` is every host.
+    pub host: Option<String>,
+}
+
+pub(super) fn upstreams(given: &Given<'_>) -> Vec<Route> {
+    let routes = given.tables("upstreams", |item| {
+        let route = Route {
+            url: item.required("url", values::upstream)?,
+            path: item.optional("path", values::path_pattern),
+            host: item.optional("host", values::host),
+        };
+        if route.path.is_none() && route.host.is_none() {
+            item.wrong("it has neither path nor host; the one of all is upstream");
+        }
+        Some(route)
+    });
+    routes.into_iter().flatten().collect()
+}
+
+/// `[admin]`: rules, usage, metrics and documentation.
+#[derive(Clone)]
+pub struct Admin {
+    /// An address of its own.
+    pub listen: Option<String>,
+    /// What must be shown to use it.
+    pub token: Option<String>,
+    /// Whether nothing must.
+    pub open: bool,
+}
+
+impl Admin {
+    pub(super) fn read(given: &Given<'_>) -> Self {
+        Self {
+            listen: given.optional("admin.listen", values::listen),
+            token: given.optional("admin.token", values::token),
+            open: given.value("admin.open", values::flag),
+        }
+    }
+}
+
+/// The token is left out.
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("listen", &self.listen)
+            .field("open", &self.open)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `[identity]` and `[jwt]`: whom requests count for.
+pub(super) fn identity(given: &Given<'_>, prefixes: AddressPrefixes) -> Options {
+    Options {
+        order: given.value("identity.order", values::identity_order),
+        api_key_header: given.value("identity.api_key_header", values::header_name),
+        api_keys: given.optional("identity.api_keys", |path| KeyFile::read(Path::new(path))),
+        user_id_header: given.value("identity.user_id_header", values::header_name),
+        phone_header: given.value("identity.phone_header", values::header_name),
+        phone_region: given.optional("identity.phone_region", str::parse),
+        oauth_account_header: given.value("identity.oauth_account_header", values::header_name),
+        tokens: tokens(given),
+        custom: given.optional("identity.custom", str::parse),
+        skip_invalid: given.value("identity.on_invalid", values::skip_invalid),
+        prefixes,
+    }
+}
+
+/// What tokens must be, if anything says so.
+fn tokens(given: &Given<'_>) -> Option<TokenOptions> {
+    let issuer = given.sourced("jwt.issuer", values::text);
+    let audience = given.sourced("jwt.audience", values::text);
+    let jwks_url = given.sourced("jwt.jwks_url", values::text);
+    let key_file = given.sourced("jwt.key_file", values::text);
+    let algorithms = given.optional("jwt.algorithms", values::jwt_algorithms);
+    let claim = given.value("jwt.claim", values::text);
+    let plan_claim = given.optional("jwt.plan_claim", values::text);
+    let all = [&issuer, &audience, &jwks_url, &key_file];
+    let (_, by) = all.into_iter().flatten().next()?.clone();
+    let wrong = |problem: &str| {
+        given.mistake(ConfigError::Value {
+            source_of: by.clone(),
+            value: "tokens".into(),
+            problem: problem.into(),
+        });
+    };
+    if issuer.is_none() {
+        wrong("nothing says who signs them; set jwt.issuer");
+    }
+    if audience.is_none() {
+        wrong("nothing says for whom they are; set jwt.audience");
+    }
+    match (&jwks_url, &key_file) {
+        (None, None) => {
+            wrong("they cannot be verified without keys; set jwt.jwks_url or jwt.key_file");
+        }
+        (Some(_), Some(_)) => {
+            wrong("jwt.jwks_url and jwt.key_file are both given; keep one of them");
+        }
+        _ => {}
+    }
+    Some(TokenOptions {
+        issuer: issuer?.0,
+        audience: audience?.0,
+        jwks_url: jwks_url.map(|(url, _)| url),
+        key_file: key_file.map(|(path, _)| path.into()),
+        algorithms: algorithms.unwrap_or_default(),
+        claim,
+        plan_claim,
+    })
+}
+
+/// `[rules]`: where rules come from.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// A file that is read at start and when it changes.
+    pub file: Option<PathBuf>,
+    /// How old rules may be that another process has changed.
+    pub cache_ttl: Duration,
+}
+
+impl Rules {
+    pub(super) fn read(given: &Given<'_>) -> Self {
+        Self {
+            file: given
+                .optional("rules.file", values::text)
+                .map(PathBuf::from),
+            cache_ttl: Duration::from_secs(given.value("rules.cache_ttl_seconds", values::count)),
+        }
+    }
+}

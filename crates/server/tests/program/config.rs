@@ -1,0 +1,432 @@
+//! Every setting by every way it can be given, and everything that is wrong told at once.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tollgate_server::config::{FIELDS, Kind, Secret};
+
+use crate::client::get;
+use crate::process::{Gateway, program, run, text};
+
+/// A folder of its own.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The settings that come out of this, and where each is from.
+fn settings(command: &mut Command) -> toml::Table {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    toml::from_str(text(&output.stdout)).unwrap()
+}
+
+fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+fn print_config() -> Command {
+    let mut command = program();
+    command.args(["serve", "--print-config"]);
+    command
+}
+
+fn message(output: &Output) -> &str {
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+#[test]
+fn s32_every_setting_is_read_from_the_name_that_gateways_share() {
+    let given = [
+        ("REDIS_URL", "redis://redis:6379", "backend"),
+        ("DEFAULT_LIMIT", "7", "default_limit"),
+        ("DEFAULT_WINDOW_SECONDS", "9", "default_window_seconds"),
+        (
+            "IDENTITY_RESOLUTION_ORDER",
+            "[\"api_key\", \"ip_address\"]",
+            "identity.order",
+        ),
+        ("API_KEY_HEADER", "X-Key", "identity.api_key_header"),
+        ("USER_ID_HEADER", "X-User", "identity.user_id_header"),
+        ("PHONE_HEADER", "X-Tel", "identity.phone_header"),
+        (
+            "OAUTH_ACCOUNT_HEADER",
+            "X-Account",
+            "identity.oauth_account_header",
+        ),
+        ("RULE_CACHE_TTL_SECONDS", "5", "rules.cache_ttl_seconds"),
+        ("UPSTREAM_BASE_URL", "http://backend:1", "upstream"),
+        ("LOG_LEVEL", "WARNING", "log"),
+        ("RULES_FILE", "rules.yaml", "rules.file"),
+        ("ADMIN_OPEN", "true", "admin.open"),
+    ];
+    let mut command = print_config();
+    command.envs(given.map(|(name, value, _)| (name, value)));
+    let printed = printed(&mut command);
+    for (name, value, path) in given {
+        let (_, field) = path.rsplit_once('.').unwrap_or(("", path));
+        let line = printed
+            .lines()
+            .find(|line| line.starts_with(&format!("{field} = ")))
+            .unwrap_or_else(|| panic!("{path}: {printed}"));
+        let from = format!(" # environment variable {name}");
+        let shown = line.strip_prefix(&format!("{field} = ")).unwrap();
+        let shown = shown
+            .strip_suffix(&from)
+            .unwrap_or_else(|| panic!("{line}"));
+        let expected = match name {
+            "IDENTITY_RESOLUTION_ORDER" => "api_key, ip_address",
+            _ => value,
+        };
+        assert_eq!(shown.trim_matches('"'), expected);
+    }
+    // Commas do as well as JSON.
+    let mut command = print_config();
+    command.env("IDENTITY_RESOLUTION_ORDER", "api_key,ip_address");
+    assert!(settings(&mut command)["identity"]["order"].as_str() == Some("api_key,ip_address"));
+}
+
+#[test]
+fn s33_the_defaults_are_those_that_are_documented() {
+    let settings = settings(&mut print_config());
+    assert_eq!(settings["listen"].as_str(), Some("127.0.0.1:8000"));
+    assert_eq!(settings["default_limit"].as_integer(), Some(100));
+    assert_eq!(settings["default_window_seconds"].as_integer(), Some(60));
+    assert_eq!(settings["log"].as_str(), Some("info"));
+    let rules = &settings["rules"];
+    assert_eq!(rules["cache_ttl_seconds"].as_integer(), Some(30));
+    let identity = &settings["identity"];
+    for (field, value) in [
+        ("order", "ip_address"),
+        ("api_key_header", "X-API-Key"),
+        ("user_id_header", "X-User-ID"),
+        ("phone_header", "X-Phone"),
+        ("oauth_account_header", "X-OAuth-Account"),
+    ] {
+        assert_eq!(identity[field].as_str(), Some(value), "{field}");
+    }
+    let gateway = Gateway::start(&[]);
+    let answer = get(gateway.address, "/");
+    let policy = answer.header("ratelimit-policy");
+    assert_eq!(policy, Some("\"default\";q=100;w=60"));
+}
+
+#[test]
+fn s33_flag_own_name_bare_name_dotenv_file() {
+    let folder = Folder::new("precedence");
+    let file = folder.write("t.toml", "[rules]\ncache_ttl_seconds = 1\n");
+    let mut given: Vec<(&str, &str)> = Vec::new();
+    let mut flags: Vec<&str> = vec!["--config", &file];
+    let mut of = |command: &[&str], environment: &[(&str, &str)]| {
+        let mut serve = print_config();
+        serve.current_dir(folder.path());
+        serve.args(command).envs(environment.iter().copied());
+        settings(&mut serve)["rules"]["cache_ttl_seconds"].as_integer()
+    };
+    assert_eq!(of(&flags, &given), Some(1), "file");
+    folder.write(".env", "RULE_CACHE_TTL_SECONDS=2\n");
+    assert_eq!(of(&flags, &given), Some(2), ".env");
+    folder.write(
+        ".env",
+        "# a comment\nTOLLGATE_RULES_CACHE_TTL_SECONDS='3'\nRULE_CACHE_TTL_SECONDS=2\n",
+    );
+    assert_eq!(of(&flags, &given), Some(3), "own name in .env");
+    given.push(("RULE_CACHE_TTL_SECONDS", "4"));
+    assert_eq!(of(&flags, &given), Some(4), "bare name");
+    given.push(("TOLLGATE_RULES_CACHE_TTL_SECONDS", "5"));
+    assert_eq!(of(&flags, &given), Some(5), "own name");
+    flags.extend(["--rules-cache-ttl-seconds", "6"]);
+    assert_eq!(of(&flags, &given), Some(6), "flag");
+}
+
+/// Every field of every table, from the environment and from both kinds of files.
+#[test]
+fn every_field_can_be_given_in_every_way() {
+    let folder = Folder::new("every");
+    let sample = |field: &tollgate_server::config::Field| match (field.path, field.kind) {
+        ("upstream", _) => "http://up.example:1".to_owned(),
+        ("rules.file", _) => "rules.yaml".to_owned(),
+        ("admin.listen", _) => "127.0.0.1:9".to_owned(),
+        ("quota", _) => "5/s".to_owned(),
+        ("default_limit" | "default_window_seconds", _) => String::new(),
+        (_, Kind::Size) => "1MiB".to_owned(),
+        (_, Kind::Tables(_)) => String::new(),
+        _ if field.secret == Secret::Whole => "0123456789abcdef".to_owned(),
+        _ => field
+            .default
+            .unwrap_or_else(|| panic!("a sample of {}", field.path))
+            .to_owned(),
+    };
+    let fields: Vec<_> = FIELDS
+        .iter()
+        .map(|field| (field, sample(field)))
+        .filter(|(_, sample)| !sample.is_empty())
+        .collect();
+    let mut toml = String::new();
+    let mut yaml = String::new();
+    let mut last = None;
+    for (field, sample) in &fields {
+        let (table, name) = field.place();
+        if table != last {
+            last = table;
+            toml.push_str(&format!("[{}]\n", table.unwrap()));
+            yaml.push_str(&format!("{}:\n", table.unwrap()));
+        }
+        let indent = table.map_or("", |_| "  ");
+        let value = match field.kind {
+            Kind::Number | Kind::Bool => sample.clone(),
+            _ => format!("{sample:?}"),
+        };
+        toml.push_str(&format!("{name} = {value}\n"));
+        yaml.push_str(&format!("{indent}{name}: {value}\n"));
+    }
+    let by_toml = printed(print_config().args(["--config", &folder.write("a.toml", &toml)]));
+    let by_yaml = printed(print_config().args(["--config", &folder.write("a.yaml", &yaml)]));
+    let by_environment = printed(
+        print_config().envs(
+            fields
+                .iter()
+                .map(|(field, sample)| (field.variable(), sample)),
+        ),
+    );
+    let flags = fields
+        .iter()
+        .flat_map(|(field, sample)| [format!("--{}", field.flag()), sample.clone()]);
+    let by_flags = printed(print_config().args(flags));
+    for (field, _) in &fields {
+        let (table, name) = field.place();
+        let begins = format!("{name} = ");
+        for (output, from) in [
+            (&by_toml, format!("field {}", field.path)),
+            (&by_yaml, format!("field {}", field.path)),
+            (&by_environment, format!("variable {}", field.variable())),
+            (&by_flags, format!("# --{}", field.flag())),
+        ] {
+            let found = output
+                .lines()
+                .any(|line| line.starts_with(&begins) && line.ends_with(&from));
+            assert!(found, "{table:?} {name}, {from}: {output}");
+            assert!(!output.contains("0123456789abcdef"), "a secret: {output}");
+        }
+    }
+}
+
+#[test]
+fn what_is_printed_can_be_given_again() {
+    let folder = Folder::new("again");
+    let routes =
+        r#"[{"path": "/a/*", "url": "http://a:1"}, {"host": "b.example", "url": "http://b"}]"#;
+    let first = printed(
+        print_config()
+            .env("TOLLGATE_UPSTREAMS", routes)
+            .env("REDIS_URL", "redis://u:s3cr3t@h:1/0")
+            .env("ADMIN_TOKEN", "s3cr3t-s3cr3t"),
+    );
+    assert!(!first.contains("s3cr3t"), "{first}");
+    assert!(first.contains("redis://***@h:1/0"), "{first}");
+    let again = printed(print_config().args(["--config", &folder.write("b.toml", &first)]));
+    let values = |text: &str| -> toml::Table { toml::from_str(text).unwrap() };
+    assert_eq!(values(&first), values(&again));
+    let routes = values(&first)["upstreams"].as_array().unwrap().clone();
+    assert_eq!(routes[0]["path"].as_str(), Some("/a/*"));
+    assert_eq!(routes[1]["host"].as_str(), Some("b.example"));
+}
+
+const WRONG: [(&str, &str); 2] = [
+    (
+        "wrong.toml",
+        "listen = \"8000\"\n\
+         limt = 3\n\
+         timeout = [\"50ms\"]\n\
+         backend = \"\"\n\
+         admin = true\n\
+         \n\
+         [identity]\n\
+         order = [\"api_key\", \"shoe_size\"]\n\
+         phone_headr = \"X\"\n\
+         \n\
+         [[upstreams]]\n\
+         url = \"http://u:s3cr3t@h\"\n\
+         path = \"orders\"\n\
+         \n\
+         [[upstreams]]\n\
+         path = \"/a\"\n\
+         prt = 1\n",
+    ),
+    (
+        "wrong.yaml",
+        "listen: \"8000\"\n\
+         limt: 3\n\
+         timeout: [50ms]\n\
+         backend: \"\"\n\
+         admin: true\n\
+         \n\
+         identity:\n  \
+           order: [api_key, shoe_size]\n  \
+           phone_headr: X\n\
+         \n\
+         upstreams:\n  \
+         - url: http://u:s3cr3t@h\n    \
+           path: orders\n\
+         \n  \
+         \n  \
+         - path: /a\n    \
+           prt: 1\n",
+    ),
+];
+
+#[test]
+fn config_check_tells_every_mistake_with_line_field_value_and_fix() {
+    let folder = Folder::new("wrong");
+    for (name, content) in WRONG {
+        let file = folder.write(name, content);
+        let output = run(&["config", "check", &file]);
+        let message = message(&output);
+        for (line, told) in [
+            (1, "field listen: \"8000\": write an address and a port"),
+            (2, "field limt: there is no such field"),
+            (3, "field timeout: a list: write one value"),
+            (4, "field backend: "),
+            (5, "field admin: a value: it is a table; write [admin]"),
+            (
+                8,
+                "field identity.order: \"api_key, shoe_size\": \"shoe_size\" is no type of identity",
+            ),
+            (
+                9,
+                "field identity.phone_headr: there is no such field; did you mean phone_header?",
+            ),
+            (12, "field upstreams[0].url: http://***@h: it has a user"),
+            (13, "field upstreams[0].path: \"orders\": write a path"),
+            (16, "field upstreams[1]: a table: it has no url"),
+            (17, "field upstreams[1].prt: there is no such field"),
+        ] {
+            // A table of a list begins with its head in TOML, with its first field in YAML.
+            let lines = match (name, told.contains("a table: it has no url")) {
+                ("wrong.toml", true) => 15..=16,
+                _ => line..=line,
+            };
+            let found = lines
+                .clone()
+                .any(|line| message.contains(&format!("{file}: line {line}: {told}")));
+            assert!(found, "{name} {line}: {told}\n{message}");
+        }
+        assert!(message.starts_with("tollgate: 11 mistakes"), "{message}");
+        assert!(!message.contains("s3cr3t"), "{message}");
+        // `serve` refuses the same in the same words.
+        let served = run(&["serve", "--config", &file]);
+        assert_eq!(served.status.code(), Some(2));
+        assert_eq!(text(&served.stderr), message);
+    }
+}
+
+#[test]
+fn config_check_admits_what_serve_admits() {
+    let folder = Folder::new("right");
+    let file = folder.write("right.yml", "quota: [10/s, 100/m]\nadmin:\nupstreams: []\n");
+    let output = run(&["config", "check", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("no mistakes"));
+    // The environment is part of it.
+    let mut command = program();
+    command
+        .args(["config", "check", &file])
+        .env("DEFAULT_LIMIT", "many");
+    let output = command.output().unwrap();
+    assert!(
+        message(&output).contains("environment variable DEFAULT_LIMIT: \"many\": write a whole")
+    );
+    let broken = folder.write("broken.yaml", "quota: [s3cr3t\nlisten: x\n");
+    let output = run(&["config", "check", &broken]);
+    let told = message(&output);
+    assert!(
+        told.contains(&format!("{broken}: line ")) && !told.contains("s3cr3t"),
+        "{told}"
+    );
+}
+
+#[test]
+fn dotenv_says_its_line_and_no_secret() {
+    let folder = Folder::new("dotenv");
+    folder.write(
+        ".env",
+        "\nDEFAULT_LIMIT=none\nADMIN_TOKEN=\"two words s3cr3t\"\n",
+    );
+    let run = |folder: &Folder| {
+        let mut command = program();
+        let output = command.arg("serve").current_dir(folder.path()).output();
+        output.unwrap()
+    };
+    let output = run(&folder);
+    let told = message(&output);
+    assert!(
+        told.contains(".env: line 2: variable DEFAULT_LIMIT: \"none\": "),
+        "{told}"
+    );
+    assert!(
+        told.contains(".env: line 3: variable ADMIN_TOKEN: ***: "),
+        "{told}"
+    );
+    folder.write(".env", "A=1\nhunter s3cr3t\n");
+    let output = run(&folder);
+    let told = message(&output);
+    assert!(told.contains(".env: line 2: "), "{told}");
+    assert!(!told.contains("s3cr3t"), "{told}");
+}
+
+#[test]
+fn the_default_is_a_quota_or_a_limit_and_a_window_by_what_counts_first() {
+    let folder = Folder::new("default");
+    let limit = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let gateway = Gateway::start_with(arguments, environment);
+        let answer = get(gateway.address, "/");
+        answer.header("ratelimit-policy").unwrap().to_owned()
+    };
+    let numbers = [("DEFAULT_LIMIT", "7"), ("DEFAULT_WINDOW_SECONDS", "9")];
+    assert_eq!(limit(&[], &numbers), "\"default\";q=7;w=9");
+    assert_eq!(limit(&["--quota", "3/s"], &numbers), "\"default\";q=3;w=1");
+    let file = folder.write("q.toml", "quota = \"3/s\"");
+    assert_eq!(limit(&["--config", &file], &numbers), "\"default\";q=7;w=9");
+    let both = folder.write("both.toml", "quota = \"3/s\"\ndefault_limit = 3\n");
+    let output = run(&["serve", "--config", &both]);
+    assert!(message(&output).contains("leave one of them out"));
+}
+
+#[test]
+fn the_schema_names_every_field_with_its_default() {
+    let output = run(&["config", "schema"]);
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(schema["additionalProperties"], false);
+    for field in FIELDS {
+        let (table, name) = field.place();
+        let at = table.map_or(&schema, |table| &schema["properties"][table]);
+        let property = &at["properties"][name];
+        assert_eq!(property["description"], field.help, "{}", field.path);
+        assert_eq!(property.get("default").is_some(), field.default.is_some());
+    }
+}
