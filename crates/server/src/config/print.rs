@@ -11,19 +11,24 @@ impl Given<'_> {
     pub(crate) fn print(&self) -> String {
         let mut text = String::from("# The settings in force. Secrets are shown as ***.\n");
         let mut last = None;
+        let without = self.overruled();
         let tables = |field: &&Field| matches!(field.kind, Kind::Tables(_));
         // What TOML has after a table belongs to it.
         let plain = FIELDS.iter().filter(|field| !tables(field));
         for field in plain.chain(FIELDS.iter().filter(tables)) {
             let (table, name) = field.place();
-            if table != last {
-                last = table;
-                let _ = write!(text, "\n[{}]\n", table.unwrap_or_default());
-            }
             if let Kind::Tables(known) = field.kind {
                 for item in self.tables(field.path, |item| print_item(item, field, known)) {
                     text.push_str(&item);
                 }
+                continue;
+            }
+            if table != last {
+                last = table;
+                let _ = write!(text, "\n[{}]\n", table.unwrap_or_default());
+            }
+            if without.contains(&field.path) {
+                let _ = writeln!(text, "# {name} does not count");
                 continue;
             }
             // Mistakes were told before.
@@ -39,6 +44,23 @@ impl Given<'_> {
             };
         }
         text
+    }
+
+    /// Of the two ways to say what the default is, the one that does not count.
+    fn overruled(&self) -> &'static [&'static str] {
+        const NUMBERS: [&str; 2] = ["default_limit", "default_window_seconds"];
+        let rank = |path| {
+            let given = self.text(path).ok().flatten();
+            given.map_or(u8::MAX, |(_, source)| source.rank())
+        };
+        let (quota, numbers) = (rank("quota"), NUMBERS.map(rank));
+        match quota {
+            u8::MAX => &[],
+            quota if quota < numbers[0].min(numbers[1]) => {
+                &["default_limit", "default_window_seconds"]
+            }
+            _ => &["quota"],
+        }
     }
 }
 

@@ -252,6 +252,11 @@ fn what_is_printed_can_be_given_again() {
     let again = printed(print_config().args(["--config", &folder.write("b.toml", &first)]));
     let values = |text: &str| -> toml::Table { toml::from_str(text).unwrap() };
     assert_eq!(values(&first), values(&again));
+    let quota = folder.write("q.toml", "quota = \"3/s\"\n[admin]\nopen = true\n");
+    let first_of_quota = printed(print_config().args(["--config", &quota]));
+    let file = folder.write("q2.toml", &first_of_quota);
+    let again = printed(print_config().args(["--config", &file]));
+    assert_eq!(values(&first_of_quota), values(&again));
     let routes = values(&first)["upstreams"].as_array().unwrap().clone();
     assert_eq!(routes[0]["path"].as_str(), Some("/a/*"));
     assert_eq!(routes[1]["host"].as_str(), Some("b.example"));

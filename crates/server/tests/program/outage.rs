@@ -169,7 +169,7 @@ fn a_backend_that_fails_is_told_by_where_its_url_came_from() {
             &serve,
             &["--config", config],
             None,
-            format!("{config}: field backend"),
+            format!("{config}: line 1: field backend"),
             true,
         ),
         (
