@@ -142,7 +142,7 @@ fn s33_flag_own_name_bare_name_dotenv_file() {
     let file = folder.write("t.toml", "[rules]\ncache_ttl_seconds = 1\n");
     let mut given: Vec<(&str, &str)> = Vec::new();
     let mut flags: Vec<&str> = vec!["--config", &file];
-    let mut of = |command: &[&str], environment: &[(&str, &str)]| {
+    let of = |command: &[&str], environment: &[(&str, &str)]| {
         let mut serve = print_config();
         serve.current_dir(folder.path());
         serve.args(command).envs(environment.iter().copied());
@@ -174,6 +174,14 @@ fn every_field_can_be_given_in_every_way() {
         ("admin.listen", _) => "127.0.0.1:9".to_owned(),
         ("quota", _) => "5/s".to_owned(),
         ("default_limit" | "default_window_seconds", _) => String::new(),
+        // These are read, and must be what they are called.
+        ("identity.api_keys" | "jwt.key_file", _) => String::new(),
+        ("identity.custom", _) => "header:X-Tenant".to_owned(),
+        ("identity.phone_region", _) => "DE".to_owned(),
+        ("jwt.issuer", _) => "https://issuer.example".to_owned(),
+        ("jwt.audience" | "jwt.plan_claim", _) => "orders".to_owned(),
+        ("jwt.jwks_url", _) => "http://127.0.0.1:9/keys".to_owned(),
+        ("jwt.algorithms", _) => "RS256".to_owned(),
         (_, Kind::Size) => "1MiB".to_owned(),
         (_, Kind::Tables(_)) => String::new(),
         _ if field.secret == Secret::Whole => "0123456789abcdef".to_owned(),
