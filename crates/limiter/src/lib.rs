@@ -60,9 +60,7 @@ pub use acquire::{Acquire, AcquireFuture, Peek};
 pub use breaker::{Breaker, BreakerState, CircuitBreaker};
 pub use builder::Builder;
 pub use coalesced::Coalesced;
-pub use concurrency::{
-    Concurrency, ConcurrencyBuilder, ConcurrencyError, NoSlot, Permit, RunError,
-};
+pub use concurrency::{Concurrency, ConcurrencyBuilder, ConcurrencyError, Permit, RunError};
 pub use connect::{Connect, ConnectError, connect};
 pub use error::Error;
 pub use failure_policy::{FailurePolicy, UnknownFailurePolicy};

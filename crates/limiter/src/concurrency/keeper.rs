@@ -1,62 +1,98 @@
-//! One task for all permits of a limiter: it renews what is held, and gives back what was dropped.
+//! One task for all permits of a limiter: it renews what is held, and sees to it that what was
+//! dropped is given back.
 //!
 //! It starts with the first permit, on the runtime of whoever takes it, and again on another should
-//! that one end. Callers only send it messages, so that a drop never blocks.
+//! that one end. Who takes a slot only writes it down; the task is told where it has to wake earlier
+//! than it would.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tollgate_core::BackendError;
 
 use super::lease::Lease;
+use super::registry::Registry;
 use super::slots::Place;
-use crate::time::{FOREVER, Instant};
+use crate::time::Instant;
 
-/// So many calls to the store are under way at one time; the next ones wait for these.
+/// So many calls to the store are begun at one time; the next ones wait for these.
 const AT_ONCE: usize = 64;
 
 /// How often a slot is given back while the store does not answer.
 const RELEASES: u32 = 5;
 
-type Id = usize;
+/// A release that is under way.
+type Releasing = Pin<Box<dyn Future<Output = Result<bool, BackendError>> + Send>>;
 
-enum Message {
-    Hold(Arc<Lease>),
-    Release(Arc<Lease>),
-    Forget(Id),
+pub(super) enum Message {
+    /// Something is due earlier than the task thinks.
+    Wake,
+    Release(Arc<Lease>, Option<Releasing>),
     Drain(oneshot::Sender<()>),
 }
 
-/// The way to the task.
+/// What is held, and the way to the task.
 #[derive(Default)]
-pub(crate) struct Keeper(Mutex<Option<mpsc::UnboundedSender<Message>>>);
+pub(crate) struct Keeper {
+    registry: Arc<Registry>,
+    last_fence: AtomicU64,
+}
 
 impl Keeper {
-    /// Renews it from now on.
-    pub(super) fn hold(&self, lease: Arc<Lease>) {
-        self.send(Message::Hold(lease));
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
-    /// Gives it back, and renews it no more.
+    /// Renews it from now on. `Err`: this process has as many already.
+    pub(super) fn hold(&self, lease: &Arc<Lease>, fence: u64) -> Result<(), u32> {
+        self.last_fence.fetch_max(fence, Ordering::AcqRel);
+        if self.registry.enter(lease)? {
+            self.send(Message::Wake);
+        }
+        Ok(())
+    }
+
+    /// Holds it without the store; its number. `Err`: this process has all slots already.
+    pub(super) fn hold_here(&self, lease: &Arc<Lease>, now: u64) -> Result<u64, u32> {
+        self.registry.enter_here(lease)?;
+        let next = |last: u64| now.max(last + 1);
+        let step = self
+            .last_fence
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| Some(next(last)));
+        Ok(next(step.unwrap_or_else(|last| last)))
+    }
+
+    /// Gives it back without blocking. The call to the store begins now, so that what this process
+    /// asks next comes after it; the task sees to its end.
     pub(super) fn release(&self, lease: Arc<Lease>) {
-        self.send(Message::Release(lease));
-    }
-
-    /// It was given back.
-    pub(super) fn forget(&self, lease: &Arc<Lease>) {
-        self.send(Message::Forget(id(lease)));
+        self.registry.remove(&lease);
+        let mut releasing = None;
+        // Where nobody could drive it, or a second panic would end the process, the task begins it.
+        if Handle::try_current().is_ok() && !std::thread::panicking() {
+            let leaving = Arc::clone(&lease);
+            let mut call: Releasing =
+                Box::pin(async move { leaving.of.store.release(&leaving).await });
+            match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(_)) => return,
+                Poll::Ready(Err(_)) => {}
+                Poll::Pending => releasing = Some(call),
+            }
+        }
+        self.send(Message::Release(lease, releasing));
     }
 
     /// Gives back all that is held, and waits until nothing is under way.
     pub(crate) async fn drain(&self) {
         let (done, drained) = oneshot::channel();
-        if self.0.lock().is_some() {
+        if self.registry.with(|state| state.task.is_some()) {
             self.send(Message::Drain(done));
             // The task ends only when nobody can send to it.
             let _ = drained.await;
@@ -65,22 +101,30 @@ impl Keeper {
 
     /// Without a runtime there is nobody to do it: the slot is free once its time has passed.
     fn send(&self, message: Message) {
-        let mut sender = self.0.lock();
-        let message = match &*sender {
-            Some(task) => match task.send(message) {
-                Ok(()) => return,
-                // Its runtime has ended.
-                Err(mpsc::error::SendError(message)) => message,
-            },
-            None => message,
-        };
-        if let Ok(runtime) = Handle::try_current() {
-            let (task, messages) = mpsc::unbounded_channel();
-            // The receiver is alive: it is held here.
-            let _ = task.send(message);
-            runtime.spawn(Task::new(messages).run());
-            *sender = Some(task);
-        }
+        self.registry.with(|state| {
+            let message = match &state.task {
+                Some(task) => match task.send(message) {
+                    Ok(()) => return,
+                    // Its runtime has ended.
+                    Err(mpsc::error::SendError(message)) => message,
+                },
+                None => message,
+            };
+            if let Ok(runtime) = Handle::try_current() {
+                let (task, messages) = mpsc::unbounded_channel();
+                // The receiver is alive: it is held here.
+                let _ = task.send(message);
+                runtime.spawn(Task::new(Arc::clone(&self.registry), messages).run());
+                state.task = Some(task);
+            }
+        });
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // The task ends when nobody can send to it.
+        self.registry.with(|state| state.task = None);
     }
 }
 
@@ -90,10 +134,6 @@ impl fmt::Debug for Keeper {
     }
 }
 
-fn id(lease: &Arc<Lease>) -> Id {
-    Arc::as_ptr(lease).addr()
-}
-
 /// What a call to the store came to.
 enum Done {
     Renewed(Arc<Lease>, Instant, Result<bool, BackendError>),
@@ -101,10 +141,8 @@ enum Done {
 }
 
 struct Task {
+    registry: Arc<Registry>,
     messages: mpsc::UnboundedReceiver<Message>,
-    /// What is held, and when it is due next.
-    held: HashMap<Id, (Arc<Lease>, Instant)>,
-    due: BTreeMap<(Instant, Id), ()>,
     /// What is to be given back when there is room.
     leaving: Vec<Arc<Lease>>,
     calls: JoinSet<Done>,
@@ -112,11 +150,10 @@ struct Task {
 }
 
 impl Task {
-    fn new(messages: mpsc::UnboundedReceiver<Message>) -> Self {
+    fn new(registry: Arc<Registry>, messages: mpsc::UnboundedReceiver<Message>) -> Self {
         Self {
+            registry,
             messages,
-            held: HashMap::new(),
-            due: BTreeMap::new(),
             leaving: Vec::new(),
             calls: JoinSet::new(),
             drains: Vec::new(),
@@ -135,7 +172,8 @@ impl Task {
                     return;
                 }
             }
-            let next = self.next_due();
+            let next = self.registry.set_alarm();
+            let room = self.calls.len() < AT_ONCE;
             tokio::select! {
                 message = self.messages.recv(), if open => match message {
                     Some(message) => self.take(message),
@@ -147,28 +185,26 @@ impl Task {
                         self.renewed(lease, began, answer);
                     }
                 }
-                () = tokio::time::sleep_until(next) => {}
+                () = tokio::time::sleep_until(next), if room => {}
             }
         }
     }
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Hold(lease) => {
-                let due = Instant::now() + lease.of.ttl / 3;
-                self.schedule(lease, due);
+            Message::Wake => {}
+            Message::Release(lease, Some(call)) => {
+                self.calls.spawn(async move {
+                    if call.await.is_err() {
+                        release(&lease).await;
+                    }
+                    Done::Released
+                });
             }
-            Message::Release(lease) => {
-                self.remove(id(&lease));
-                self.leaving.push(lease);
-            }
-            Message::Forget(id) => {
-                self.remove(id);
-            }
+            Message::Release(lease, None) => self.leaving.push(lease),
             Message::Drain(done) => {
                 self.drains.push(done);
-                self.due.clear();
-                for (_, (lease, _)) in self.held.drain() {
+                for lease in self.registry.take_all() {
                     lease.lose();
                     self.leaving.push(lease);
                 }
@@ -176,44 +212,12 @@ impl Task {
         }
     }
 
-    fn schedule(&mut self, lease: Arc<Lease>, due: Instant) {
-        let id = id(&lease);
-        self.remove(id);
-        self.held.insert(id, (lease, due));
-        self.due.insert((due, id), ());
-    }
-
-    fn remove(&mut self, id: Id) -> Option<Arc<Lease>> {
-        let (lease, due) = self.held.remove(&id)?;
-        self.due.remove(&(due, id));
-        Some(lease)
-    }
-
-    fn next_due(&self) -> Instant {
-        let full = self.calls.len() >= AT_ONCE;
-        match self.due.keys().next() {
-            Some((due, _)) if !full => *due,
-            _ => Instant::now() + FOREVER,
-        }
-    }
-
     /// Renewals before releases: a late release costs others a wait, a late renewal a holder its
     /// slot.
     fn start_calls(&mut self) {
-        let now = Instant::now();
-        while self.calls.len() < AT_ONCE
-            && let Some((&(due, id), ())) = self.due.first_key_value()
-            && due <= now
-        {
-            self.due.remove(&(due, id));
-            let Some((lease, at)) = self.held.get_mut(&id) else {
-                continue;
-            };
-            // Should the call never end, the next is due when the slot would be lost.
-            *at = lease.until();
-            self.due.insert((*at, id), ());
-            let lease = Arc::clone(lease);
-            if lease.until() <= now {
+        let room = AT_ONCE.saturating_sub(self.calls.len());
+        for lease in self.registry.take_due(room) {
+            if lease.until() <= Instant::now() {
                 self.overdue(lease, None);
                 continue;
             }
@@ -233,33 +237,29 @@ impl Task {
         }
     }
 
-    fn renewed(&mut self, lease: Arc<Lease>, began: Instant, answer: Result<bool, BackendError>) {
+    fn renewed(&self, lease: Arc<Lease>, began: Instant, answer: Result<bool, BackendError>) {
         // Given back meanwhile.
-        if !self.held.contains_key(&id(&lease)) {
+        if !self.registry.holds(&lease) {
             return;
         }
         match answer {
             Ok(true) => {
                 lease.renewed(began);
-                let due = began + lease.of.ttl / 3;
-                self.schedule(lease, due);
+                self.registry.schedule(&lease, began + lease.of.ttl / 3);
             }
-            Ok(false) => {
-                self.remove(id(&lease));
-                lease.lose();
-            }
+            Ok(false) => self.lose(&lease),
             Err(error) => self.overdue(lease, Some(error)),
         }
     }
 
     /// It was not renewed: again soon, while there is time.
-    fn overdue(&mut self, lease: Arc<Lease>, error: Option<BackendError>) {
+    fn overdue(&self, lease: Arc<Lease>, error: Option<BackendError>) {
         let now = Instant::now();
         let pause = (lease.of.ttl / 10).min(Duration::from_secs(1));
         // The last decision is made while the slot is still held, so that a holder who keeps it is
         // never told that it is lost.
         if now + 2 * pause < lease.until() {
-            self.schedule(lease, now + pause);
+            self.registry.schedule(&lease, now + pause);
             return;
         }
         let error = error.unwrap_or_else(|| {
@@ -269,13 +269,15 @@ impl Task {
             )
         });
         if lease.place() == Place::Store && lease.of.store.counts_here(&lease.of, &error) {
-            lease.keep_here();
-            let due = now + lease.of.ttl / 3;
-            self.schedule(lease, due);
+            self.registry.keep_here(&lease);
         } else {
-            self.remove(id(&lease));
-            lease.lose();
+            self.lose(&lease);
         }
+    }
+
+    fn lose(&self, lease: &Arc<Lease>) {
+        self.registry.remove(lease);
+        lease.lose();
     }
 }
 

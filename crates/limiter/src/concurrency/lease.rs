@@ -10,7 +10,7 @@ use tollgate_core::{BackendError, Key};
 
 use super::slots::Place;
 use super::{Inner, NoSlot, Permit};
-use crate::time::Instant;
+use crate::time::{FOREVER, Instant, wall_clock};
 
 /// One holding.
 pub(crate) struct Lease {
@@ -18,6 +18,8 @@ pub(crate) struct Lease {
     pub(super) key: Key<'static>,
     /// What the store knows it by: 128 bits that nobody can guess.
     pub(super) holder: Box<str>,
+    /// The limit and the key, as this process counts its own.
+    pub(super) group: u64,
     held: Mutex<Held>,
     lost: AtomicBool,
     changed: Notify,
@@ -32,15 +34,19 @@ struct Held {
 }
 
 impl Lease {
-    fn new(of: &Arc<Inner>, key: &Key<'static>) -> Arc<Self> {
+    fn new(of: &Arc<Inner>, key: &Key<'static>, place: Place) -> Arc<Self> {
         let held = Held {
-            place: Place::Store,
-            until: Instant::now() + of.ttl,
+            place,
+            until: match place {
+                Place::Store => Instant::now() + of.ttl,
+                Place::Here => Instant::now() + FOREVER,
+            },
         };
         Arc::new(Self {
             of: Arc::clone(of),
             key: key.clone(),
             holder: holder(),
+            group: group(&of.name, key),
             held: Mutex::new(held),
             lost: AtomicBool::new(false),
             changed: Notify::new(),
@@ -52,17 +58,22 @@ impl Lease {
         of: &Arc<Inner>,
         key: &Key<'static>,
     ) -> Result<Result<Permit, u32>, NoSlot> {
-        let lease = Self::new(of, key);
+        let lease = Self::new(of, key, Place::Store);
         // Whoever is dropped while the store is asked may hold a slot without knowing.
         let mut asking = Asking(Some(Arc::clone(&lease)));
         let began = Instant::now();
         let error = match of.store.acquire(&lease).await {
             Ok(answer) => {
-                asking.0 = None;
                 let Some(fence) = answer.fence.filter(|_| answer.ok) else {
+                    asking.0 = None;
                     return Ok(Err(answer.in_use));
                 };
                 lease.renewed(began);
+                // Those that the store does not know of count too: it is given back.
+                if let Err(own) = of.limiter.keeper().hold(&lease, fence) {
+                    return Ok(Err(own));
+                }
+                asking.0 = None;
                 return Ok(Ok(Permit::new(lease, fence)));
             }
             Err(error) => error,
@@ -87,13 +98,10 @@ impl Lease {
                 source: error,
             });
         }
-        let lease = Self::new(of, key);
-        lease.held.lock().place = Place::Here;
-        let answer = of.store.acquire_here(&lease, of.slots);
-        Ok(match answer.fence.filter(|_| answer.ok) {
-            Some(fence) => Ok(Permit::new(lease, fence)),
-            None => Err(answer.in_use),
-        })
+        let lease = Self::new(of, key, Place::Here);
+        let now = of.limiter.virtual_now().unwrap_or_else(wall_clock);
+        let held = of.limiter.keeper().hold_here(&lease, now.as_micros());
+        Ok(held.map(|fence| Permit::new(lease, fence)))
     }
 
     /// Where it is held.
@@ -111,13 +119,13 @@ impl Lease {
         self.held.lock().until = began + self.of.ttl;
     }
 
-    /// The store has been silent for so long that the slot is free there. This process counts it
-    /// from now on.
+    /// The store has been silent for so long that the slot is free there: this process counts it.
     pub(super) fn keep_here(&self) {
-        self.of.store.acquire_here(self, std::num::NonZeroU32::MAX);
         let mut held = self.held.lock();
         held.place = Place::Here;
-        held.until = Instant::now() + self.of.ttl;
+        held.until = Instant::now() + FOREVER;
+        drop(held);
+        self.changed.notify_waiters();
     }
 
     pub(super) fn lose(&self) {
@@ -155,6 +163,12 @@ impl Drop for Asking {
             limiter.keeper().release(lease);
         }
     }
+}
+
+/// A number that no two limits or keys have in common, but by a chance of 1 in 2^64.
+fn group(name: &str, key: &Key<'_>) -> u64 {
+    static RANDOM: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    RANDOM.hash_one((name, key.as_bytes()))
 }
 
 fn holder() -> Box<str> {

@@ -11,6 +11,7 @@ mod error;
 mod keeper;
 mod lease;
 mod permit;
+mod registry;
 mod slots;
 mod wait;
 
@@ -20,13 +21,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{BackendError, Key};
+use tollgate_core::{BackendError, Key, NoSlot};
 
 use crate::Limiter;
 use crate::time::Instant;
 
 pub use config::ConcurrencyBuilder;
-pub use error::{ConcurrencyError, NoSlot, RunError};
+pub use error::{ConcurrencyError, RunError};
 pub use permit::Permit;
 
 pub(crate) use keeper::Keeper;

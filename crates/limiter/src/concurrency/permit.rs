@@ -39,8 +39,6 @@ pub struct Permit {
 
 impl Permit {
     pub(super) fn new(lease: Arc<Lease>, fence: u64) -> Self {
-        let limiter = &lease.of.limiter;
-        limiter.keeper().hold(Arc::clone(&lease));
         Self {
             origin: match lease.place() {
                 Place::Store => Origin::Shared,
@@ -101,10 +99,17 @@ impl Permit {
                 .as_ref()
                 .expect("only release and drop take it, and they end the permit"),
         );
-        let released = lease.of.store.release(&lease).await;
+        // Renewed no more, whatever comes of it.
+        let held = lease.of.limiter.keeper().registry().remove(&lease);
+        let released = match lease.place() {
+            Place::Store => lease.of.store.release(&lease).await,
+            Place::Here => {
+                lease.of.waiters.freed(&lease.key);
+                Ok(held)
+            }
+        };
         if released.is_ok() {
             self.lease = None;
-            lease.of.limiter.keeper().forget(&lease);
         }
         released
     }

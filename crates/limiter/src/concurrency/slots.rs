@@ -1,7 +1,5 @@
 //! Where slots are: in the store, behind the limiter's timeout and breaker, or in this process.
 
-use std::num::NonZeroU32;
-
 use tollgate_core::{BackendError, Key, LeaseAnswer, LeaseBackend, LeaseSubject, SharedLeases};
 
 use super::Inner;
@@ -34,58 +32,28 @@ impl Slots {
         of.limiter.guarded(call).await
     }
 
-    /// Takes one here. Memory that is full is as good as full slots.
-    pub(super) fn acquire_here(&self, lease: &Lease, slots: NonZeroU32) -> LeaseAnswer {
-        let of = &lease.of;
-        of.limiter
-            .fallback()
-            .local()
-            .try_hold(subject(of, &lease.key), &lease.holder, slots, of.ttl)
-            .unwrap_or(LeaseAnswer {
-                ok: false,
-                in_use: slots.get(),
-                fence: None,
-            })
-    }
-
-    /// Renews where it is held.
+    /// Renews it.
     pub(super) async fn renew(&self, lease: &Lease) -> Result<LeaseAnswer, BackendError> {
         let of = &lease.of;
-        let subject = subject(of, &lease.key);
-        match lease.place() {
-            Place::Store => {
-                let call = self.0.renew(subject, &lease.holder, of.ttl);
-                of.limiter.guarded(call).await
-            }
-            Place::Here => {
-                Ok(of
-                    .limiter
-                    .fallback()
-                    .local()
-                    .try_renew(subject, &lease.holder, of.ttl))
-            }
-        }
+        let call = self.0.renew(subject(of, &lease.key), &lease.holder, of.ttl);
+        of.limiter.guarded(call).await
     }
 
     /// Releases where it is held; whether it still was.
     pub(super) async fn release(&self, lease: &Lease) -> Result<bool, BackendError> {
         let of = &lease.of;
-        let subject = subject(of, &lease.key);
-        let answer = match lease.place() {
+        let released = match lease.place() {
             Place::Store => {
-                let call = self.0.release(subject, &lease.holder);
-                of.limiter.guarded(call).await?
+                let call = self.0.release(subject(of, &lease.key), &lease.holder);
+                of.limiter.guarded(call).await?.ok
             }
-            Place::Here => of
-                .limiter
-                .fallback()
-                .local()
-                .try_release(subject, &lease.holder),
+            // The registry is the only place where it was.
+            Place::Here => true,
         };
-        if answer.ok {
+        if released {
             of.waiters.freed(&lease.key);
         }
-        Ok(answer.ok)
+        Ok(released)
     }
 
     pub(super) async fn in_use(&self, of: &Inner, key: &Key<'_>) -> Result<u32, BackendError> {
