@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tollgate::{ErrorKind, FailurePolicy, NoSlot, Origin};
 use tollgate_testkit::wait_until;
 
-use crate::support::{PATIENCE, Shared, is_full, limiter, ms, slots, store};
+use crate::support::{PATIENCE, in_use, is_full, limiter, ms, store};
 
 #[tokio::test]
 async fn s111_open_counts_in_this_process_and_closed_refuses() {

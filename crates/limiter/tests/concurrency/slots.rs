@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate::{CasBackend, ConcurrencyError, FailurePolicy, Limiter, NoSlot, Origin};
 use tollgate_testkit::MapStore;
 
-use crate::support::{PATIENCE, Shared, in_use, is_full, limiter, ms, slots, store};
+use crate::support::{PATIENCE, in_use, is_full, limiter, ms, slots, store};
 
 #[tokio::test]
 async fn s100_s101_no_more_than_the_slots_and_any_number_of_them() {
