@@ -2,11 +2,12 @@
 
 mod answer;
 mod decide;
-mod grpc;
+pub(crate) mod grpc;
 mod headers;
 mod prepared;
 mod service;
 mod settle;
+mod telling;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,16 +16,18 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Response, request, response};
 use tower_layer::Layer;
 
+use crate::exempt::Exempt;
 use crate::{BodyStyle, HeaderStyle, IdentitySource, Ip, Limited, Plans, ProblemType, Rule};
-pub(crate) use decide::closed;
+pub(crate) use decide::{Denied, closed, identified};
 pub(crate) use headers::Written;
 use prepared::Prepared;
+pub(crate) use prepared::{Route, counted_as, route};
 pub use service::{RateLimitService, ResponseFuture};
 pub use settle::{ActualCost, Settle};
+pub(crate) use telling::Telling;
 
 pub(crate) type Hook = Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>;
 type OnRefused = Arc<dyn Fn(&request::Parts, &Limited) -> Refused + Send + Sync>;
-type Exempt = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
 
 /// Limits requests to any service of `http` requests: axum, tonic, hyper, tower.
 ///
@@ -98,14 +101,11 @@ struct Settings {
     routes: Vec<(Box<str>, Rule)>,
     source: Arc<dyn IdentitySource>,
     plans: Plans,
-    challenge: HeaderValue,
     style: HeaderStyle,
-    body: BodyStyle,
+    telling: Telling,
     problem: ProblemType,
     tell_unenforced: bool,
-    exempt_paths: Vec<Box<str>>,
-    exempt_methods: Vec<Method>,
-    exempt_if: Vec<Exempt>,
+    exempt: Exempt,
     hooks: Vec<Hook>,
     on_refused: Option<OnRefused>,
     grpc_status: u8,
@@ -137,14 +137,11 @@ impl RateLimitLayer {
                 routes: Vec::new(),
                 source: Arc::new(Ip::default()),
                 plans: Plans::new(),
-                challenge: HeaderValue::from_static("Bearer"),
                 style: HeaderStyle::default(),
-                body: BodyStyle::default(),
+                telling: Telling::default(),
                 problem: ProblemType::default(),
                 tell_unenforced: false,
-                exempt_paths: ["/health", "/ready", "/metrics"].map(Into::into).into(),
-                exempt_methods: Vec::new(),
-                exempt_if: Vec::new(),
+                exempt: Exempt::default(),
                 hooks: Vec::new(),
                 on_refused: None,
                 grpc_status: grpc::RESOURCE_EXHAUSTED,
@@ -192,7 +189,7 @@ impl RateLimitLayer {
 
     /// The `WWW-Authenticate` of a 401. Default: `Bearer`.
     pub fn challenge(self, challenge: HeaderValue) -> Self {
-        self.with(|it| it.challenge = challenge)
+        self.with(|it| it.telling.challenge = challenge)
     }
 
     /// Which rate limit fields responses carry. Default: [`HeaderStyle::IETF`].
@@ -202,7 +199,7 @@ impl RateLimitLayer {
 
     /// How refusals are told in the body. Default: a problem document.
     pub fn body(self, style: BodyStyle) -> Self {
-        self.with(|it| it.body = style)
+        self.with(|it| it.telling.body = style)
     }
 
     /// The `type` of the problem document.
@@ -218,17 +215,17 @@ impl RateLimitLayer {
 
     /// Does not limit this path, besides `/health`, `/ready` and `/metrics`.
     pub fn exempt(self, path: impl Into<Box<str>>) -> Self {
-        self.with(|it| it.exempt_paths.push(path.into()))
+        self.with(|it| it.exempt.paths.push(path.into()))
     }
 
     /// Limits also `/health`, `/ready`, `/metrics` and what was exempt before.
     pub fn exempt_nothing(self) -> Self {
-        self.with(|it| it.exempt_paths.clear())
+        self.with(|it| it.exempt.paths.clear())
     }
 
     /// Does not limit requests of this method.
     pub fn exempt_method(self, method: Method) -> Self {
-        self.with(|it| it.exempt_methods.push(method))
+        self.with(|it| it.exempt.methods.push(method))
     }
 
     /// Does not limit such requests.
@@ -236,7 +233,7 @@ impl RateLimitLayer {
         self,
         exempt: impl Fn(&request::Parts) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.with(|it| it.exempt_if.push(Arc::new(exempt)))
+        self.with(|it| it.exempt.tests.push(Arc::new(exempt)))
     }
 
     /// Gives back, or charges more, once the response is there; it waits until that is done. The

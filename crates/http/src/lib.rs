@@ -2,6 +2,8 @@
 //!
 //! - [`RateLimitLayer`] limits the requests to a service: which [`Rule`] holds, who it is, and what
 //!   is answered;
+//! - [`ConcurrencyLayer`] limits how many requests run at the same time: each holds a [`Slot`] until
+//!   the last byte of its response;
 //! - [`IdentitySource`] says who a request counts for, and [`Limit`] is what the layer asks;
 //! - [`Limited`] is the decision for a handler, [`Refusal`] a handler's own answer;
 //! - `outbound::WaitLayer` (feature `client`) keeps a client within limits;
@@ -32,8 +34,10 @@
 mod address;
 mod body;
 mod client;
+mod concurrency;
 #[cfg(feature = "config")]
 mod config;
+mod exempt;
 mod headers;
 mod health;
 mod identity;
@@ -49,6 +53,7 @@ mod request_id;
 mod response_body;
 mod rule;
 mod seconds;
+mod slots;
 mod speaker;
 mod style;
 #[cfg(test)]
@@ -62,6 +67,7 @@ pub use client::{
     Cidr, CidrError, CidrSet, ClientIp, ForwardedBy, PeerAddr, ProxiesError, TrustedProxies,
     TrustedProxiesService, client_ip, peer_ip,
 };
+pub use concurrency::{ConcurrencyFuture, ConcurrencyLayer, ConcurrencyService};
 #[cfg(feature = "config")]
 pub use config::{
     ConfigError, ENV_PREFIX, Mistake, NamedSource, OnFailure, RateLimitConfig, environment,
@@ -90,5 +96,6 @@ pub use request_id::RequestId;
 pub use response_body::ResponseBody;
 pub use rule::{Rule, Scope};
 pub use seconds::retry_after_seconds;
+pub use slots::{HeldSlot, Holding, Slot, Slots};
 pub use speaker::{Speaker, speaker};
 pub use style::{HeaderStyle, HeaderStyleError};

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 use serde::Serialize;
-use tollgate_core::{Decision, Policy, Timestamp};
+use tollgate_core::{Decision, NoSlot, Policy, Timestamp};
 
 use crate::BodyStyle;
 use limits::Limits;
@@ -19,12 +19,15 @@ pub enum ProblemType {
     /// `about:blank`: the status says it all.
     #[default]
     Blank,
-    /// The `quota-exceeded` of the IETF draft, with `violated-policies`.
+    /// Those of the IETF draft, with `violated-policies`: `quota-exceeded`, and where the slots of all
+    /// clients are taken `temporary-reduced-capacity`.
     QuotaExceeded,
 }
 
 impl ProblemType {
     const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    const REDUCED_CAPACITY: &str =
+        "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 }
 
 /// A problem document.
@@ -94,6 +97,40 @@ impl Problem {
             problem.title = "Quota exceeded";
         }
         problem.limits = Limits::of_library(policy, decision, violated);
+        problem
+    }
+
+    /// That there is no slot of the limit `name`: 503, or 429 if it is one of each client; 503 too
+    /// where the store does not answer.
+    #[must_use]
+    pub fn no_slot(name: &str, no_slot: &NoSlot, kind: ProblemType) -> Self {
+        let NoSlot::Full {
+            slots, per_client, ..
+        } = no_slot
+        else {
+            let detail = "Slots cannot be taken at the moment";
+            let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+            problem.limits = Limits::of_slots(None, no_slot, None);
+            return problem;
+        };
+        let mut problem = if *per_client {
+            let detail = format!("This client has all of its {slots} slot(s) in use.");
+            Self::new(StatusCode::TOO_MANY_REQUESTS, detail)
+        } else {
+            let detail = format!("All {slots} slot(s) are in use.");
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        };
+        let violated = kind == ProblemType::QuotaExceeded;
+        if violated {
+            (problem.kind, problem.title) = match per_client {
+                true => (ProblemType::QUOTA_EXCEEDED, "Quota exceeded"),
+                false => (
+                    ProblemType::REDUCED_CAPACITY,
+                    "Temporarily reduced capacity",
+                ),
+            };
+        }
+        problem.limits = Limits::of_slots(Some(*slots), no_slot, violated.then_some(name));
         problem
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Decision, Quota, Timestamp};
+use tollgate_core::{Decision, NoSlot, Quota, Timestamp};
 
 /// What `Retry-After` says for a refusal: whole seconds, rounded up, at least 1.
 ///
@@ -33,6 +33,11 @@ pub fn retry_after_seconds(decision: &Decision) -> Option<u64> {
         .max();
     let wait = decision.retry_after().max(more).unwrap_or_default();
     Some(ceil(wait).max(1))
+}
+
+/// The same where no slot is free.
+pub(crate) fn no_slot_seconds(no_slot: &NoSlot) -> u64 {
+    ceil(no_slot.retry_after()).max(1)
 }
 
 /// Seconds, rounded up.

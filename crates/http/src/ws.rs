@@ -4,7 +4,7 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::response::IntoResponse;
 use http::header::UPGRADE;
 use http::{Response, request};
-use tollgate_core::Origin;
+use tollgate_core::{NoSlot, Origin};
 
 use crate::{Limited, ResponseBody};
 
@@ -12,6 +12,9 @@ use crate::{Limited, ResponseBody};
 pub const CLOSE_LIMITED: u16 = 1008;
 /// No slot is free, or the limit cannot be checked: try again later.
 pub const CLOSE_FULL: u16 = 1013;
+
+const FULL: &str = "no slot is free, try again later";
+const UNCHECKED: &str = "limits cannot be checked, try again later";
 
 /// Closes with 1008: the client sent more than its limit.
 ///
@@ -30,20 +33,19 @@ pub const CLOSE_FULL: u16 = 1013;
 /// }
 /// ```
 pub async fn close_limited(socket: WebSocket, wait: std::time::Duration) {
+    close(socket, CLOSE_LIMITED, &rate_reason(wait)).await;
+}
+
+fn rate_reason(wait: std::time::Duration) -> String {
     let seconds = crate::seconds::ceil(wait).max(1);
-    close(
-        socket,
-        CLOSE_LIMITED,
-        &format!("rate limit exceeded, retry after {seconds}s"),
-    )
-    .await;
+    format!("rate limit exceeded, retry after {seconds}s")
 }
 
 /// Closes with 1013: there is no room at the moment.
 ///
 /// A socket that is gone already is closed.
 pub async fn close_full(socket: WebSocket) {
-    close(socket, CLOSE_FULL, "no slot is free, try again later").await;
+    close(socket, CLOSE_FULL, FULL).await;
 }
 
 async fn close(mut socket: WebSocket, code: u16, reason: &str) {
@@ -72,28 +74,49 @@ pub(crate) fn closed<B>(
     request: &mut request::Parts,
     limited: &Limited,
 ) -> Response<ResponseBody<B>> {
+    let decision = limited.decision();
+    if decision.origin() == Origin::FailClosed {
+        return close_at_once(request, CLOSE_FULL, UNCHECKED.into());
+    }
+    let reason = rate_reason(decision.retry_after().unwrap_or_default());
+    close_at_once(request, CLOSE_LIMITED, reason)
+}
+
+/// The same where there is no slot.
+pub(crate) fn closed_without_slot<B>(
+    request: &mut request::Parts,
+    no_slot: &NoSlot,
+) -> Response<ResponseBody<B>> {
+    let (code, reason) = match no_slot {
+        NoSlot::Full {
+            per_client: true, ..
+        } => (
+            CLOSE_LIMITED,
+            "too many connections at the same time, close one first",
+        ),
+        NoSlot::Full { .. } => (CLOSE_FULL, FULL),
+        _ => (CLOSE_FULL, UNCHECKED),
+    };
+    close_at_once(request, code, reason.into())
+}
+
+fn close_at_once<B>(
+    request: &mut request::Parts,
+    code: u16,
+    reason: String,
+) -> Response<ResponseBody<B>> {
     use std::future::Future;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     use axum::extract::FromRequestParts;
 
-    let decision = limited.decision().clone();
     let upgrade = pin!(WebSocketUpgrade::from_request_parts(request, &()))
         .poll(&mut Context::from_waker(Waker::noop()));
     let response = match upgrade {
-        Poll::Ready(Ok(upgrade)) => upgrade.on_upgrade(move |socket| async move {
-            if decision.origin() == Origin::FailClosed {
-                close(
-                    socket,
-                    CLOSE_FULL,
-                    "limits cannot be checked, try again later",
-                )
-                .await;
-            } else {
-                close_limited(socket, decision.retry_after().unwrap_or_default()).await;
-            }
-        }),
+        Poll::Ready(Ok(upgrade)) => {
+            upgrade.on_upgrade(move |socket| async move { close(socket, code, &reason).await })
+        }
         Poll::Ready(Err(rejection)) => rejection.into_response(),
         Poll::Pending => unreachable!("a handshake is all in the request"),
     };

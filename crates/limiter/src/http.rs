@@ -14,12 +14,36 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! How many may run at the same time, over all processes:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use axum::{Router, routing::post};
+//! use tollgate::Limiter;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = Limiter::builder(tollgate::connect("memory://").await?).build();
+//! let app: Router = Router::new()
+//!     .route("/ocr", post(|| async { "the text of a page" }))
+//!     // Four at a time on each route; who comes fifth waits up to two seconds, and gets 503.
+//!     .layer(limiter.in_flight(4).wait(Duration::from_secs(2)).layer()?);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::future::Future;
+use std::pin::Pin;
 
 use tollgate_core::{Decision, Key, Policy, PolicyError, Quota, QuotaError};
 
 pub use tollgate_http::*;
 
-use crate::{Error, Limiter, RateLimit, acquire};
+use crate::{
+    Concurrency, ConcurrencyBuilder, ConcurrencyError, Error, Limiter, Permit, RateLimit, RunError,
+    acquire,
+};
 
 impl Limit for RateLimit {
     fn policy(&self) -> &Policy {
@@ -49,6 +73,66 @@ impl From<Error> for LimitError {
             Error::Cost(error) => error.into(),
             Error::Backend(error) => error.into(),
         }
+    }
+}
+
+impl Slots for Concurrency {
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn per_client(&self) -> bool {
+        self.is_per_client()
+    }
+
+    fn take<'a>(&'a self, key: &'a Key<'a>) -> Holding<'a> {
+        Box::pin(async move { Ok(Slot::new(self.acquire(key).await?)) })
+    }
+}
+
+impl HeldSlot for Permit {
+    fn fence(&self) -> u64 {
+        Self::fence(self)
+    }
+
+    fn is_lost(&self) -> bool {
+        Self::is_lost(self)
+    }
+
+    fn lost(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(Self::lost(self))
+    }
+}
+
+/// As for a slot that is not there; work whose slot was lost may be tried again, too.
+impl From<RunError> for Refusal {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::NoSlot(no_slot) => no_slot.into(),
+            RunError::Lost => Self::lost_slot(),
+        }
+    }
+}
+
+impl ConcurrencyBuilder {
+    /// The limit as a layer. If it has no name ([`Limiter::in_flight`]), each route has slots of its
+    /// own.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn layer(self) -> Result<ConcurrencyLayer, ConcurrencyError> {
+        let named = self.is_named();
+        let layer = ConcurrencyLayer::new(&self.build()?);
+        Ok(if named { layer } else { layer.by_route() })
+    }
+}
+
+impl Limiter {
+    /// Begins a limit on how many requests run at the same time that has no name: as a
+    /// [layer](ConcurrencyBuilder::layer) it gives each route `slots` of its own, by method and
+    /// template, shared by all processes.
+    pub fn in_flight(&self, slots: u32) -> ConcurrencyBuilder {
+        ConcurrencyBuilder::unnamed(self.clone(), slots)
     }
 }
 

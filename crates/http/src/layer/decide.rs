@@ -1,7 +1,6 @@
 //! Who is it, and may it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::request;
@@ -9,7 +8,7 @@ use tollgate_core::{Clock, CostError, Decision, Key, Origin, SystemClock};
 
 use super::prepared::{Entry, Prepared};
 use crate::rule::Part;
-use crate::{Identified, IdentitySource, Limit, LimitError, Ruling};
+use crate::{Identified, Identity, IdentitySource, Limit, LimitError, Ruling};
 
 /// What was charged, and where it can be given back.
 pub(super) struct Charge {
@@ -60,7 +59,7 @@ pub(super) enum Unlimited {
 
 /// Why a request is refused without a limit.
 #[derive(Clone, Copy)]
-pub(super) enum Denied {
+pub(crate) enum Denied {
     /// No source knows who it is, or one knows that it is not who it says.
     Unidentified(&'static str),
     /// The list says so.
@@ -171,21 +170,7 @@ impl Prepared {
         identified: Identified,
         request: &request::Parts,
     ) -> Result<Known, Unlimited> {
-        let identity = match identified {
-            Identified::As(identity) => identity,
-            Identified::Unknown => {
-                let why = "The request does not say who it is from";
-                return Err(Unlimited::Denied(Denied::Unidentified(why)));
-            }
-            Identified::Invalid(why) => {
-                tracing::debug!(why, "a credential is not valid");
-                let why = "The credential is not valid";
-                return Err(Unlimited::Denied(Denied::Unidentified(why)));
-            }
-            Identified::Misconfigured(what) => {
-                return Err(Unlimited::Denied(Denied::Misconfigured(what)));
-            }
-        };
+        let identity = self::identified(identified).map_err(Unlimited::Denied)?;
         let planned = self.limit_by(self.settings.plans.rule(request, &identity))?;
         Ok(Known {
             planned: planned.is_some(),
@@ -193,17 +178,22 @@ impl Prepared {
             key: part.key(identity, request),
         })
     }
+}
 
-    /// Logs a mistake of the service, loudly once.
-    pub(super) fn complain(&self, what: &'static str) {
-        if self.complained.swap(true, Ordering::Relaxed) {
-            tracing::debug!(what, "requests cannot be identified");
-        } else {
-            tracing::error!(
-                what,
-                "requests cannot be identified, and are answered with 500"
-            );
+/// Who it is, or why that is not enough.
+pub(crate) fn identified(identified: Identified) -> Result<Identity, Denied> {
+    match identified {
+        Identified::As(identity) => Ok(identity),
+        Identified::Unknown => {
+            let why = "The request does not say who it is from";
+            Err(Denied::Unidentified(why))
         }
+        Identified::Invalid(why) => {
+            tracing::debug!(why, "a credential is not valid");
+            let why = "The credential is not valid";
+            Err(Denied::Unidentified(why))
+        }
+        Identified::Misconfigured(what) => Err(Denied::Misconfigured(what)),
     }
 }
 

@@ -8,9 +8,9 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 pub(super) const PERMISSION_DENIED: u8 = 7;
-pub(super) const RESOURCE_EXHAUSTED: u8 = 8;
+pub(crate) const RESOURCE_EXHAUSTED: u8 = 8;
 pub(super) const INTERNAL: u8 = 13;
-pub(super) const UNAVAILABLE: u8 = 14;
+pub(crate) const UNAVAILABLE: u8 = 14;
 pub(super) const UNAUTHENTICATED: u8 = 16;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");

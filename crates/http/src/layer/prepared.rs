@@ -3,10 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
-use http::{HeaderMap, Method, request};
+use http::{Method, request};
 use tollgate_core::{Key, Policy};
 
 use super::decide::{Charge, Charges};
@@ -22,8 +20,6 @@ pub(crate) struct Prepared {
     by_method: HashMap<Box<str>, Vec<(Method, Arc<Entry>)>>,
     /// The fields of the limits of plans, by the name of the policy.
     plan_headers: HashMap<Box<str>, RateLimitHeaders>,
-    /// Whether the service's mistake was logged.
-    pub(super) complained: AtomicBool,
 }
 
 /// A rule, with what does not change from request to request.
@@ -71,13 +67,12 @@ impl Prepared {
                 })
                 .collect(),
             settings,
-            complained: AtomicBool::new(false),
         }
     }
 
     /// The rule for a request, if it is limited.
     pub(super) fn entry(&self, request: &request::Parts) -> Option<&Arc<Entry>> {
-        if self.is_exempt(request) {
+        if self.settings.exempt.is(request) {
             return None;
         }
         let route = match route(request) {
@@ -121,15 +116,6 @@ impl Prepared {
             .collect();
         Cow::Owned(RateLimitHeaders::joined(&policies, self.settings.style))
     }
-
-    fn is_exempt(&self, request: &request::Parts) -> bool {
-        let settings = &self.settings;
-        let path = request.uri.path();
-        (request.method == Method::OPTIONS && is_preflight(&request.headers))
-            || settings.exempt_paths.iter().any(|it| **it == *path)
-            || settings.exempt_methods.contains(&request.method)
-            || settings.exempt_if.iter().any(|exempt| exempt(request))
-    }
 }
 
 /// A rule without a name has a budget for each route; with the default's quotas, the default's.
@@ -152,11 +138,7 @@ fn on_a_route(mut rule: Rule, default: Option<&Rule>) -> Rule {
     rule
 }
 
-fn is_preflight(headers: &HeaderMap) -> bool {
-    headers.contains_key(ORIGIN) && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
-}
-
-fn counted_as(method: &Method) -> &Method {
+pub(crate) fn counted_as(method: &Method) -> &Method {
     if *method == Method::HEAD {
         &Method::GET
     } else {
@@ -164,7 +146,7 @@ fn counted_as(method: &Method) -> &Method {
     }
 }
 
-enum Route<'a> {
+pub(crate) enum Route<'a> {
     #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum tells"))]
     Template(&'a str),
     /// There is a router, and it knows no route.
@@ -174,7 +156,7 @@ enum Route<'a> {
 }
 
 #[cfg(feature = "axum")]
-fn route(request: &request::Parts) -> Route<'_> {
+pub(crate) fn route(request: &request::Parts) -> Route<'_> {
     use axum::extract::{MatchedPath, OriginalUri};
     let extensions = &request.extensions;
     match extensions.get::<MatchedPath>() {
@@ -186,7 +168,7 @@ fn route(request: &request::Parts) -> Route<'_> {
 }
 
 #[cfg(not(feature = "axum"))]
-fn route(_: &request::Parts) -> Route<'_> {
+pub(crate) fn route(_: &request::Parts) -> Route<'_> {
     Route::NoRouter
 }
 

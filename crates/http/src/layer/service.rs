@@ -128,7 +128,7 @@ fn verdict_on<B>(
         },
         Verdict::Unlimited(Unlimited::Exempt) => return Then::Go(None),
         Verdict::Unlimited(Unlimited::Denied(denied)) => {
-            return Then::Answer(Box::new(prepared.denied(denied, request)));
+            return Then::Answer(Box::new(prepared.settings.telling.denied(denied, request)));
         }
     };
     Then::Go(Some(After {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tollgate_core::{Decision, Origin, Policy, Timestamp};
+use tollgate_core::{Decision, NoSlot, Origin, Policy, Timestamp};
 
+use crate::seconds::no_slot_seconds;
 use crate::{retry_after_seconds, speaker};
 
 #[derive(Clone, Debug, Serialize)]
@@ -52,6 +53,19 @@ impl Limits {
                 None => seconds.saturating_mul(1_000),
             }),
             violated_policies: violated.then(|| [policy.name().to_owned()]),
+        }
+    }
+
+    /// Of `slots`, none of which is free; `None` where nobody knows.
+    pub(super) fn of_slots(slots: Option<u32>, no_slot: &NoSlot, violated: Option<&str>) -> Self {
+        let wait = no_slot.retry_after();
+        let millis = u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
+        Self::Library {
+            limit: slots.map(u64::from),
+            remaining: slots.map(|_| 0),
+            retry_after: Some(no_slot_seconds(no_slot)),
+            retry_after_ms: Some(millis),
+            violated_policies: violated.map(|name| [name.to_owned()]),
         }
     }
 

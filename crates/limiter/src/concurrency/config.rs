@@ -39,6 +39,8 @@ const SHORTEST_TTL: Duration = Duration::from_millis(100);
 pub struct ConcurrencyBuilder {
     limiter: Limiter,
     name: Box<str>,
+    #[cfg(feature = "http")]
+    named: bool,
     slots: u32,
     ttl: Duration,
     wait: Duration,
@@ -54,6 +56,8 @@ impl ConcurrencyBuilder {
         Self {
             limiter,
             name: name.into(),
+            #[cfg(feature = "http")]
+            named: true,
             slots,
             ttl: Duration::from_secs(60),
             wait: Duration::ZERO,
@@ -63,6 +67,20 @@ impl ConcurrencyBuilder {
             on_failure: None,
             replace: false,
         }
+    }
+
+    /// Slots that are kept under their number.
+    #[cfg(feature = "http")]
+    pub(crate) fn unnamed(limiter: Limiter, slots: u32) -> Self {
+        Self {
+            named: false,
+            ..Self::new(limiter, &format!("{slots} in flight"), slots)
+        }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) const fn is_named(&self) -> bool {
+        self.named
     }
 
     /// How long a slot is held without a renewal, and so how long the slot of a dead process stays
