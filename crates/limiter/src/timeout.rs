@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,8 +11,8 @@ use std::time::Duration;
 use metrics::Histogram;
 use tokio::time::Sleep;
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Policy, Refund, SharedLeases,
-    Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, LeaseAnswer, LeaseBackend,
+    LeaseSubject, Policy, Refund, SharedLeases, Subject,
 };
 
 use crate::time::{FOREVER, Instant};
@@ -200,6 +201,43 @@ impl<B: CounterBackend> CounterBackend for Timeout<B> {
 
     fn warnings(&self) -> Vec<String> {
         self.inner.warnings()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<B: LeaseBackend> LeaseBackend for Timeout<B> {
+    fn acquire(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        slots: NonZeroU32,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<LeaseAnswer, BackendError>> + Send {
+        self.bound(self.inner.acquire(subject, holder, slots, ttl))
+    }
+
+    fn renew(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<LeaseAnswer, BackendError>> + Send {
+        self.bound(self.inner.renew(subject, holder, ttl))
+    }
+
+    fn release(
+        &self,
+        subject: LeaseSubject<'_>,
+        holder: &str,
+    ) -> impl Future<Output = Result<LeaseAnswer, BackendError>> + Send {
+        self.bound(self.inner.release(subject, holder))
+    }
+
+    fn in_use(
+        &self,
+        subject: LeaseSubject<'_>,
+    ) -> impl Future<Output = Result<u32, BackendError>> + Send {
+        self.bound(self.inner.in_use(subject))
     }
 }
 

@@ -1,5 +1,8 @@
-//! `tollgate check`: one decision, asked of the store itself.
+//! `tollgate check`: one decision, or one slot, asked of the store itself.
 
+mod slots;
+
+use std::future::Future;
 use std::time::Duration;
 
 use clap::ArgMatches;
@@ -30,6 +33,9 @@ struct Question<'a> {
 pub(crate) fn run(args: &CheckArgs, matches: &ArgMatches) -> Outcome {
     let given = Given::new(matches, "check");
     given.finish()?;
+    if args.slots.is_some() {
+        return slots::run(args, &given);
+    }
     let read_cost = |text: &str| {
         let cost = values::count(text)?;
         Cost::new(cost).map_err(|error| error.to_string())
@@ -48,29 +54,8 @@ pub(crate) fn run(args: &CheckArgs, matches: &ArgMatches) -> Outcome {
         policy: Policy::new(&args.policy, quotas).map_err(|error| format!("--policy: {error}"))?,
         cost: given.flag("cost", read_cost)?.unwrap_or_default(),
     };
-    let timeout = given
-        .find("timeout", values::duration)?
-        .unwrap_or_else(|| (TIMEOUT, Source::Flag("--timeout".into())));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let decision = runtime.block_on(async {
-        let failed = |error: &(dyn std::error::Error + 'static)| {
-            let (url, given_by) = &question.backend;
-            store::failed(Some(given_by), url, error)
-        };
-        match tokio::time::timeout(timeout.0, decide(&question)).await {
-            Ok(Ok(decision)) => Ok(decision),
-            Ok(Err(error)) => Err(failed(&*error)),
-            Err(_) => {
-                let (limit, by) = timeout;
-                let context = format!("no answer within {limit:?} ({by})");
-                Err(failed(&BackendError::new(ErrorKind::Timeout, context)))
-            }
-        }
-    });
-    // Whatever still tries to connect is left behind.
-    runtime.shutdown_background();
+    let (timeout, timeout_by) = timeout(&given)?;
+    let decision = answered(&question.backend, (timeout, timeout_by), decide(&question));
 
     let mut lines = Lines::new();
     let code = match decision? {
@@ -104,6 +89,38 @@ pub(crate) fn run(args: &CheckArgs, matches: &ArgMatches) -> Outcome {
     };
     lines.flush()?;
     Ok(code)
+}
+
+/// How long all of it may take, and who says so.
+fn timeout(given: &Given<'_>) -> Result<(Duration, Source), ConfigError> {
+    let timeout = given.find("timeout", values::duration)?;
+    Ok(timeout.unwrap_or_else(|| (TIMEOUT, Source::Flag("--timeout".into()))))
+}
+
+/// The answer of a store, or what is wrong with it.
+fn answered<T>(
+    (url, given_by): &(String, Source),
+    (timeout, timeout_by): (Duration, Source),
+    asked: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let failed = |error: &(dyn std::error::Error + 'static)| {
+        Failure::from(store::failed(Some(given_by), url, error))
+    };
+    let answer = runtime.block_on(async {
+        match tokio::time::timeout(timeout, asked).await {
+            Ok(answer) => answer.map_err(|error| failed(&*error)),
+            Err(_) => {
+                let context = format!("no answer within {timeout:?} ({timeout_by})");
+                Err(failed(&BackendError::new(ErrorKind::Timeout, context)))
+            }
+        }
+    });
+    // Whatever still tries to connect is left behind.
+    runtime.shutdown_background();
+    answer
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

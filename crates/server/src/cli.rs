@@ -155,7 +155,8 @@ pub enum ConfigCommand {
 #[derive(Debug, Args)]
 #[command(
     after_long_help = CHECK_EXAMPLES,
-    override_usage = "tollgate check --backend <URL> --quota <QUOTA> --key <KEY> [OPTIONS]"
+    override_usage = "tollgate check --backend <URL> --quota <QUOTA> --key <KEY> [OPTIONS]\n       \
+                      tollgate check --backend <URL> --slots <N> --key <KEY> [OPTIONS]"
 )]
 pub struct CheckArgs {
     /// Where counters live; may hold a password, so better set by the environment. memory:// always
@@ -175,6 +176,27 @@ pub struct CheckArgs {
         allow_hyphen_values = true
     )]
     pub quota: Option<String>,
+    /// How many may run at the same time: takes one of so many slots instead of charging a quota.
+    /// Nobody renews it, so it is free again after --ttl
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub slots: Option<String>,
+    /// With --slots: how long the slot is held [default: 60s]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        requires = "slots",
+        allow_hyphen_values = true
+    )]
+    pub ttl: Option<String>,
+    /// With --slots: who holds it. Who is in already holds it for another --ttl [default: somebody
+    /// new]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "slots",
+        allow_hyphen_values = true
+    )]
+    pub holder: Option<String>,
     /// Whom to count for: any text. The gateway's clients are addresses such as 203.0.113.9 and
     /// networks such as 2001:db8:1:2::/64
     #[arg(long, allow_hyphen_values = true)]
@@ -186,7 +208,8 @@ pub struct CheckArgs {
     #[arg(long)]
     pub peek: bool,
     /// Forget what was counted for this key. A gateway admits the client again as soon as it
-    /// forgets its refusal, which takes as long as its --remember-refusals (1s by default)
+    /// forgets its refusal, which takes as long as its --remember-refusals (1s by default). With
+    /// --slots: give back the slot of --holder
     #[arg(long, conflicts_with_all = ["peek", "cost"])]
     pub reset: bool,
     /// The name under which it counts; the gateway's is default
@@ -211,6 +234,7 @@ Examples:
   tollgate check --backend redis://127.0.0.1 --quota '5/15m sliding_window' --key alice
   tollgate check --backend redis://127.0.0.1 --quota '100/60s' --key 203.0.113.9 \\
     --policy default --peek
+  tollgate check --backend redis://127.0.0.1 --slots 4 --ttl 60s --policy ocr --key all
 
 The backend is asked directly: its failure is an error, never an admission. memory:// counts in
 this process, which ends, so that it always starts fresh. A cost above the capacity is refused with
@@ -224,6 +248,8 @@ Output, one line:
   {\"allowed\":true,\"granted\":1,\"remaining\":4,\"limit\":5,\"retry_after_us\":null,
    \"reset_after_us\":1200000000,\"origin\":\"shared\"}
   with several quotas {\"allowed\",\"retry_after_us\",\"origin\",\"each\":[..]}; with --reset: null
+  with --slots {\"allowed\":true,\"in_use\":1,\"limit\":4,\"holder\":\"check-5b1..\",
+   \"ttl_us\":60000000,\"fence\":1764500000000000,\"origin\":\"shared\"}
 
 Exit codes:
   0  admitted, or reset
@@ -232,9 +258,9 @@ Exit codes:
 
 /// Runs traces in virtual time and prints the answers.
 ///
-/// A trace is one line of JSON: a quota, and steps with the time of each. Every trace counts under a
+/// A trace is one line of JSON: a quota or a number of slots, and steps with the time of each. Every trace counts under a
 /// name of its own, so that it starts from nothing. For each trace a line {\"name\",\"answers\"} is
-/// printed, or {\"name\",\"skipped\"} with the reason why it cannot be run.
+/// printed.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = REPLAY_EXAMPLES,

@@ -2,12 +2,13 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ArgMatches;
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
-use tollgate::{BackendError, ErrorKind, SharedBackend, Timeout};
+use tollgate::{BackendError, Connect, CounterBackend, ErrorKind, SharedBackend, SharedLeases, Timeout};
 use tollgate_core::trace::{Answer, FormatError, Limits, RunError, Trace};
 
 use crate::cli::ReplayArgs;
@@ -55,7 +56,11 @@ struct Settings {
 
 async fn replay(settings: &Settings, traces: Vec<Trace>) -> Outcome {
     let (url, given_by) = &settings.backend;
-    let connect = store::connect(url, &settings.prefix, true);
+    let connect = Connect::new(url)
+        .prefix(settings.prefix.as_str())
+        .timeout(settings.timeout)
+        .require(true)
+        .connect();
     let backend = match tokio::time::timeout(settings.timeout, connect).await {
         Ok(Ok(backend)) => backend,
         Ok(Err(error)) => return Err(store::failed(Some(given_by), url, &error).into()),
@@ -65,14 +70,27 @@ async fn replay(settings: &Settings, traces: Vec<Trace>) -> Outcome {
             return Err(store::failed(Some(given_by), url, &error).into());
         }
     };
-    let backend = Timeout::new(backend, settings.timeout);
+    let leases = Arc::new(backend.clone()).leases();
+    let of_leases = |trace: &Trace| matches!(trace.limits(), Limits::Leases { .. });
+    // Told before anything is run, and printed.
+    if leases.is_none()
+        && let Some(trace) = traces.iter().find(|trace| of_leases(trace))
+    {
+        let error = NoLeases(trace.name().into());
+        return Err(store::failed(Some(given_by), url, &error).into());
+    }
+    let backend = Stores {
+        counters: Timeout::new(backend, settings.timeout),
+        leases: leases.map(|leases| Timeout::new(leases, settings.timeout)),
+    };
 
     let mut report = Report::new(settings.check);
     let mut runs = stream::iter(traces)
         .map(|trace| run_one(trace, &backend))
         .buffered(AT_ONCE);
     while let Some(run) = runs.next().await {
-        if !report.add(run?)? {
+        let (trace, answers) = run?;
+        if !report.add(&trace, &answers)? {
             // Nobody reads on.
             return Ok(report.code());
         }
@@ -80,15 +98,19 @@ async fn replay(settings: &Settings, traces: Vec<Trace>) -> Outcome {
     report.end()
 }
 
-/// A trace and what came of it: its answers, or why it cannot be run.
-type Run = (Trace, Result<Vec<Answer>, &'static str>);
+/// What traces run on.
+struct Stores {
+    counters: Timeout<SharedBackend>,
+    leases: Option<Timeout<SharedLeases>>,
+}
 
-async fn run_one(trace: Trace, backend: &Timeout<SharedBackend>) -> Result<Run, StoreError> {
-    if matches!(trace.limits(), Limits::Leases { .. }) {
-        return Ok((trace, Err("leases cannot be replayed yet")));
-    }
-    match trace.run(backend).await {
-        Ok(answers) => Ok((trace, Ok(answers))),
+async fn run_one(trace: Trace, stores: &Stores) -> Result<(Trace, Vec<Answer>), StoreError> {
+    let answers = match (&stores.leases, trace.limits()) {
+        (Some(leases), Limits::Leases { .. }) => trace.run_leases(leases).await,
+        _ => trace.run(&stores.counters).await,
+    };
+    match answers {
+        Ok(answers) => Ok((trace, answers)),
         Err(source) => Err(StoreError {
             name: trace.name().into(),
             source,
@@ -117,21 +139,14 @@ impl Report {
     }
 
     /// `false` when nobody reads any more.
-    fn add(&mut self, (trace, ran): Run) -> std::io::Result<bool> {
+    fn add(&mut self, trace: &Trace, answers: &[Answer]) -> std::io::Result<bool> {
         let name = trace.name();
-        let answers = match ran {
-            Ok(answers) => answers,
-            Err(skipped) => return self.lines.json(&Skipped { name, skipped }),
-        };
         self.traces += 1;
         self.steps += answers.len();
         if !self.check {
-            return self.lines.json(&Answers {
-                name,
-                answers: &answers,
-            });
+            return self.lines.json(&Answers { name, answers });
         }
-        for difference in trace.differences(&answers) {
+        for difference in trace.differences(answers) {
             self.differences += 1;
             let line = Different {
                 name,
@@ -178,12 +193,6 @@ impl Report {
 struct Answers<'a> {
     name: &'a str,
     answers: &'a [Answer],
-}
-
-#[derive(Serialize)]
-struct Skipped<'a> {
-    name: &'a str,
-    skipped: &'static str,
 }
 
 #[derive(Serialize)]
@@ -246,6 +255,13 @@ fn hint(cause: &FormatError) -> &'static str {
         _ => "",
     }
 }
+
+/// The store has nothing to run it on.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "trace {0:?}: this store cannot hold leases; use redis://, dynamodb:// or memory:// for it"
+)]
+struct NoLeases(String);
 
 /// The store failed.
 #[derive(Debug, thiserror::Error)]

@@ -12,6 +12,7 @@ mod middleware;
 mod outbound;
 mod routes;
 mod settling;
+mod slots;
 mod sockets;
 mod support;
 mod who;
