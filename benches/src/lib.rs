@@ -11,6 +11,7 @@
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-expire   # worst check
 //! cargo run --profile bench -p tollgate-benches --features stack --bin stack          # wrappers
 //! cargo run --profile bench -p tollgate-benches --features redis --bin redis-load -- --url redis://..
+//! cargo run --profile bench -p tollgate-benches --features leases --bin leases -- --url redis://..
 //! cargo run --profile bench -p tollgate-benches --features memcached --bin memcached-load -- --address ..
 //! benches/redis/run.sh       # what each script costs a server     benches/redis/memory.sh   # bytes a key
 //! ```

@@ -52,10 +52,29 @@ struct Inner<T> {
 
 struct State<T> {
     value: Option<Arc<T>>,
-    attempt: Option<AbortOnDrop>,
+    attempt: Option<Attempt>,
+    attempts: u64,
     /// Why there is no value, and until when nobody tries again.
     failure: Option<(Instant, ErrorKind, String)>,
     failures: u32,
+}
+
+struct Attempt {
+    number: u64,
+    /// `None` for the moment in which it begins. Dropped with the attempt.
+    #[expect(dead_code, reason = "it ends the task")]
+    task: Option<AbortOnDrop>,
+}
+
+impl<T> State<T> {
+    fn begin(&mut self) -> u64 {
+        self.attempts += 1;
+        self.attempt = Some(Attempt {
+            number: self.attempts,
+            task: None,
+        });
+        self.attempts
+    }
 }
 
 impl<T: Usable> Flight<T> {
@@ -68,6 +87,7 @@ impl<T: Usable> Flight<T> {
             state: Mutex::new(State {
                 value: None,
                 attempt: None,
+                attempts: 0,
                 failure: None,
                 failures: 0,
             }),
@@ -109,7 +129,9 @@ impl<T: Usable> Flight<T> {
             {
                 return Some(Err(BackendError::new(*kind, text.clone())));
             }
-            state.attempt = Some(self.start());
+            let number = state.begin();
+            drop(state);
+            self.start(number);
         }
         None
     }
@@ -118,7 +140,9 @@ impl<T: Usable> Flight<T> {
     pub(crate) fn renew(&self) {
         let mut state = self.0.state.lock();
         if state.attempt.is_none() {
-            state.attempt = Some(self.start());
+            let number = state.begin();
+            drop(state);
+            self.start(number);
         }
     }
 
@@ -136,7 +160,8 @@ impl<T: Usable> Flight<T> {
         }
     }
 
-    fn start(&self) -> AbortOnDrop {
+    /// Not under the lock: a runtime that is ending drops the task at once, and its end takes it.
+    fn start(&self, number: u64) {
         let attempt = (self.0.make)();
         let mut finish = Finish {
             inner: Arc::downgrade(&self.0),
@@ -146,7 +171,15 @@ impl<T: Usable> Flight<T> {
             finish.result = Some(attempt.await);
             drop(finish);
         });
-        AbortOnDrop(task.abort_handle())
+        let task = AbortOnDrop(task.abort_handle());
+        let mut state = self.0.state.lock();
+        if let Some(attempt) = state.attempt.as_mut().filter(|it| it.number == number) {
+            attempt.task = Some(task);
+            return;
+        }
+        // It has ended already.
+        drop(state);
+        drop(task);
     }
 }
 

@@ -15,6 +15,7 @@ mod failopen;
 mod failover;
 mod input;
 mod keys;
+mod kill_storm;
 mod numbers;
 mod processes;
 mod races;

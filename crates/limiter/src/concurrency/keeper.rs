@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,10 +81,12 @@ impl Keeper {
             let leaving = Arc::clone(&lease);
             let mut call: Releasing =
                 Box::pin(async move { leaving.of.store.release(&leaving).await });
-            match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(Ok(_)) => return,
-                Poll::Ready(Err(_)) => {}
-                Poll::Pending => releasing = Some(call),
+            let begin = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            // A drop never panics, whatever the store does.
+            match catch_unwind(AssertUnwindSafe(begin)) {
+                Ok(Poll::Ready(Ok(_))) => return,
+                Ok(Poll::Ready(Err(_))) | Err(_) => {}
+                Ok(Poll::Pending) => releasing = Some(call),
             }
         }
         self.send(Message::Release(lease, releasing));
@@ -101,23 +104,23 @@ impl Keeper {
 
     /// Without a runtime there is nobody to do it: the slot is free once its time has passed.
     fn send(&self, message: Message) {
-        self.registry.with(|state| {
-            let message = match &state.task {
-                Some(task) => match task.send(message) {
-                    Ok(()) => return,
-                    // Its runtime has ended.
-                    Err(mpsc::error::SendError(message)) => message,
-                },
-                None => message,
-            };
-            if let Ok(runtime) = Handle::try_current() {
-                let (task, messages) = mpsc::unbounded_channel();
-                // The receiver is alive: it is held here.
-                let _ = task.send(message);
-                runtime.spawn(Task::new(Arc::clone(&self.registry), messages).run());
-                state.task = Some(task);
-            }
+        let unsent = self.registry.with(|state| match &state.task {
+            Some(task) => task.send(message).err().map(|unsent| unsent.0),
+            None => Some(message),
         });
+        // There is no task yet, or its runtime has ended.
+        if let Some(message) = unsent
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (task, messages) = mpsc::unbounded_channel();
+            // The receiver is alive: it is held here.
+            let _ = task.send(message);
+            // Two that begin at the same time are two tasks: the first ends when it has done what it
+            // was sent.
+            self.registry.with(|state| state.task = Some(task));
+            // Not under the lock: a runtime that is ending drops it at once, and all it holds.
+            runtime.spawn(Task::new(Arc::clone(&self.registry), messages).run());
+        }
     }
 }
 

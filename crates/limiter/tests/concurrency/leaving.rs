@@ -94,3 +94,28 @@ async fn drain_gives_everything_back_and_tells_the_holders() {
     let permit = limit.acquire("k").await.unwrap();
     assert!(!permit.is_lost());
 }
+
+#[test]
+fn a_runtime_that_ends_with_permits_in_its_tasks_ends() {
+    for threads in [0, 2] {
+        let store = store();
+        let runtime = match threads {
+            0 => tokio::runtime::Builder::new_current_thread(),
+            _ => tokio::runtime::Builder::new_multi_thread(),
+        };
+        let runtime = { runtime }.enable_all().build().unwrap();
+        let limit = slots(&store, 5);
+        for _ in 0..5 {
+            let limit = limit.clone();
+            runtime.spawn(async move {
+                let _permit = limit.acquire("k").await.unwrap();
+                std::future::pending::<()>().await;
+            });
+        }
+        runtime.block_on(in_use(&limit, 5));
+        // The permits are the last that hold the limiter, and their store does not answer.
+        store.hangs.store(true, Ordering::SeqCst);
+        drop(limit);
+        drop(runtime);
+    }
+}
