@@ -62,7 +62,6 @@ struct State<T> {
 struct Attempt {
     number: u64,
     /// `None` for the moment in which it begins. Dropped with the attempt.
-    #[expect(dead_code, reason = "it ends the task")]
     task: Option<AbortOnDrop>,
 }
 

@@ -9,10 +9,14 @@ mod api_keys;
 mod axum_basic;
 #[path = "../examples/custom_identity.rs"]
 mod custom_identity;
+#[path = "../examples/gpu_pool.rs"]
+mod gpu_pool;
 #[path = "../examples/grpc.rs"]
 mod grpc;
 #[path = "../examples/login.rs"]
 mod login;
+#[path = "../examples/streamed.rs"]
+mod streamed;
 #[path = "../examples/websocket.rs"]
 mod websocket;
 
@@ -231,6 +235,71 @@ async fn grpc_callers_are_told_resource_exhausted() {
     check().await.unwrap();
 }
 
+#[tokio::test]
+async fn gpu_pool_runs_every_job_once_and_four_at_a_time() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+    // In real time: consumers wait for each other.
+    let limiter = Limiter::builder(tollgate::connect("memory://").await.unwrap()).build();
+    let gpus = gpu_pool::pool(&limiter).unwrap();
+    let (jobs, queue) = tokio::sync::mpsc::channel(100);
+    let queue = Arc::new(tokio::sync::Mutex::new(queue));
+    let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let done = Arc::new(Mutex::new(Vec::new()));
+    let mut consumers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (running, most, done) = (Arc::clone(&running), Arc::clone(&most), Arc::clone(&done));
+        let render = move |job| {
+            let (running, most, done) =
+                (Arc::clone(&running), Arc::clone(&most), Arc::clone(&done));
+            async move {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                done.lock().unwrap().push(job);
+            }
+        };
+        consumers.spawn(gpu_pool::consume(gpus.clone(), Arc::clone(&queue), render));
+    }
+    for job in 0..40 {
+        jobs.send(job).await.unwrap();
+    }
+    drop(jobs);
+    consumers.join_all().await;
+    let mut done = done.lock().unwrap().clone();
+    done.sort_unstable();
+    assert_eq!(done, (0..40).collect::<Vec<_>>());
+    assert_eq!(most.load(Ordering::SeqCst), 4);
+    assert_eq!(gpus.in_use("all").await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn streamed_answers_have_a_slot_to_their_last_word() {
+    use http_body_util::{BodyExt, Empty};
+    let (limiter, _) = limiter().await;
+    let server = serve(streamed::app(&limiter).unwrap()).await;
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let open = async || {
+        let url = format!("http://{server}/complete").parse().unwrap();
+        client.get(url).await.unwrap()
+    };
+    let (first, second) = (open().await, open().await);
+    assert_eq!(
+        (first.status().as_u16(), second.status().as_u16()),
+        (200, 200)
+    );
+    // Nobody reads the first two to their end yet, which takes half a second: the third waits.
+    let (third, text) = tokio::join!(open(), async {
+        let _ = first.into_body().collect().await.unwrap();
+        second.into_body().collect().await.unwrap().to_bytes()
+    });
+    assert_eq!(text, "each word keeps its slot\n");
+    assert_eq!(third.status(), 200);
+    let held: Vec<_> = [open().await].into();
+    assert_eq!(open().await.status(), 200, "it waited for the third");
+    drop((third, held));
+}
+
 #[test]
 fn every_example_is_at_most_60_lines() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
@@ -241,5 +310,5 @@ fn every_example_is_at_most_60_lines() {
         assert!(lines <= 60, "{}: {lines} lines", path.display());
         examples += 1;
     }
-    assert!(examples >= 6, "only {examples} examples");
+    assert!(examples >= 8, "only {examples} examples");
 }

@@ -22,4 +22,5 @@ mod redis;
 mod replay;
 mod settings;
 mod shutdown;
+mod slots;
 mod upstream;
