@@ -118,6 +118,33 @@ impl ConcurrencyBuilder {
     /// The limit as a layer. If it has no name ([`Limiter::in_flight`]), each route has slots of its
     /// own.
     ///
+    /// ```
+    /// use axum::body::Body;
+    /// use axum::{Router, routing::get};
+    /// use tollgate::Limiter;
+    /// use tollgate::http::ConcurrencyLayer;
+    /// use tower::ServiceExt;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder(tollgate::connect("memory://").await?).build();
+    /// let app: Router = Router::new()
+    ///     .route("/ocr", get(|| async { "the text of a page" }))
+    ///     .layer(limiter.concurrency("ocr", 1).layer()?);
+    /// let ask = || http::Request::get("/ocr").body(Body::empty());
+    ///
+    /// // A job has the only slot.
+    /// let job = limiter.concurrency("ocr", 1).build()?.acquire(ConcurrencyLayer::KEY).await?;
+    /// let refused = app.clone().oneshot(ask()?).await?;
+    /// assert_eq!(refused.status(), 503);
+    /// assert_eq!(refused.headers()["retry-after"], "1");
+    ///
+    /// drop(job);
+    /// assert_eq!(app.oneshot(ask()?).await?.status(), 200);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`build`](Self::build).
     pub fn layer(self) -> Result<ConcurrencyLayer, ConcurrencyError> {
