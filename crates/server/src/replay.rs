@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::ArgMatches;
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
-use tollgate::{BackendError, Connect, CounterBackend, ErrorKind, SharedBackend, SharedLeases, Timeout};
+use tollgate::{
+    BackendError, Connect, CounterBackend, ErrorKind, SharedBackend, SharedLeases, Timeout,
+};
 use tollgate_core::trace::{Answer, FormatError, Limits, RunError, Trace};
 
 use crate::cli::ReplayArgs;
