@@ -90,7 +90,7 @@ pub use layer::{ActualCost, RateLimitLayer, RateLimitService, Refused, ResponseF
 pub use limit::{Limit, LimitError, Limiting};
 pub use limited::Limited;
 pub use plans::{Plans, Ruling};
-pub use problem::{Problem, ProblemType};
+pub use problem::{GatewayNumbers, Problem, ProblemType};
 pub use refusal::Refusal;
 pub use request_id::RequestId;
 pub use response_body::ResponseBody;

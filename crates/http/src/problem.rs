@@ -5,6 +5,7 @@ mod limits;
 mod tests;
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use http::StatusCode;
 use serde::Serialize;
@@ -62,6 +63,32 @@ pub struct Problem {
     request_id: Option<String>,
     #[serde(flatten)]
     limits: Limits,
+}
+
+/// What a refusal of the gateway tells where no quota made it.
+///
+/// ```
+/// use http::StatusCode;
+/// use tollgate_http::{BodyStyle, GatewayNumbers, Problem};
+///
+/// let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "Blocked").with_gateway_numbers(
+///     GatewayNumbers { limit: Some(0), remaining: Some(0), ..GatewayNumbers::default() },
+/// );
+/// assert_eq!(
+///     problem.to_json(BodyStyle::Plain),
+///     br#"{"detail":"Blocked","limit":0,"remaining":0,"retry_after":null}"#,
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GatewayNumbers {
+    /// The limit, where there is one.
+    pub limit: Option<u64>,
+    /// What is left of it.
+    pub remaining: Option<u64>,
+    /// When nothing is used any more.
+    pub reset_at: Option<Timestamp>,
+    /// How long until the same would be admitted.
+    pub retry_after: Option<Duration>,
 }
 
 impl Problem {
@@ -147,6 +174,14 @@ impl Problem {
         };
         problem.limits = Limits::of_gateway(policy, decision, now);
         problem
+    }
+
+    /// With the members of [`gateway_refusal`](Self::gateway_refusal), for a refusal that no quota
+    /// made: slots that are all taken, a client that is blocked.
+    #[must_use]
+    pub fn with_gateway_numbers(mut self, numbers: GatewayNumbers) -> Self {
+        self.limits = Limits::of_numbers(numbers);
+        self
     }
 
     fn closed() -> Self {

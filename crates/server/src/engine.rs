@@ -1,76 +1,104 @@
 //! One decision: who asks, by which rule, and may they. The gateway, `/v1/check` and
-//! `/v1/forward-auth` ask here.
+//! `/v1/forward-auth` ask here, and `/usage` looks.
 
-#![allow(
-    dead_code,
-    reason = "rules and the admin surface, which are under way, use the rest"
-)]
-
+mod blocks;
+mod path;
+mod slots;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::StatusCode;
+use arc_swap::{ArcSwap, Guard};
 use http::request::Parts;
-use tollgate::{Clock, Limiter, PolicyError, Quota, RateLimit, SystemClock};
-use tollgate_http::{HeaderStyle, Problem, RateLimitHeaders};
+use http::{HeaderMap, Method, StatusCode};
+use tollgate::{Clock, Decision, Error, Key, Permit, RateLimit, SystemClock, Timestamp};
+use tollgate_http::Problem;
 
-use crate::identity::{Digester, Identity, IdentityType, Resolver};
-pub(crate) use verdict::Verdict;
+use crate::identity::{Digester, Identity, Resolver};
+use crate::rules::{Counted, Facts, LiveRule, Mode, Ruling, Table};
+pub(crate) use blocks::Blocks;
+use slots::Slot;
+pub(crate) use verdict::{Outcome, Verdict};
 
 /// Decides for every request.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    resolver: Resolver,
+    resolver: Arc<Resolver>,
     digester: Digester,
-    /// The default rule, for each type of identity.
-    default: [Arc<LiveRule>; 8],
+    rules: Arc<ArcSwap<Table>>,
+    blocks: Blocks,
 }
 
-/// A rule with its counters.
+/// What is asked, once it is known for whom.
 #[derive(Debug)]
-pub(crate) struct LiveRule {
-    pub(crate) id: Box<str>,
-    pub(crate) limit: RateLimit,
-    pub(crate) headers: RateLimitHeaders,
+pub(crate) struct Question<'a> {
+    /// Who it counts for.
+    pub(crate) identity: &'a Identity,
+    /// The request's method.
+    pub(crate) method: &'a Method,
+    /// Its path as it came, without the query.
+    pub(crate) path: &'a str,
+    /// Its header fields.
+    pub(crate) headers: &'a HeaderMap,
+    /// Its client's address, where that is known.
+    pub(crate) client: Option<IpAddr>,
+    /// How many requests it stands for: 1, but for checks.
+    pub(crate) times: u64,
+    /// What becomes of the answer.
+    pub(crate) intent: Intent,
+}
+
+/// What becomes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// The request is served here: it is charged, and takes a slot where its rule has some.
+    Serve,
+    /// Somebody else serves it: it is charged, and slots are only looked at.
+    Charge,
+    /// Nothing is charged.
+    Look,
 }
 
 impl Engine {
-    /// With these sources of identities, and the default rule of these quotas.
-    ///
-    /// # Errors
-    /// When the store cannot count the quotas.
+    /// With these sources of identities, and these rules.
     pub(crate) fn new(
-        limiter: &Limiter,
-        resolver: Resolver,
+        resolver: Arc<Resolver>,
         digester: Digester,
-        quotas: &[Quota],
-        headers: HeaderStyle,
-    ) -> Result<Self, PolicyError> {
-        let algorithm = match quotas {
-            [quota] => quota.algorithm().as_str(),
-            _ => "multi",
-        };
-        let rule = |kind: IdentityType| {
-            let name = format!("{algorithm}:default:{kind}");
-            let limit = limiter.policy(&name, quotas.iter().copied())?;
-            let shown = tollgate::Policy::new("default", quotas.iter().copied())?;
-            Ok(Arc::new(LiveRule {
-                id: "default".into(),
-                limit,
-                headers: RateLimitHeaders::new(&shown, headers),
-            }))
-        };
-        let rules: Result<Vec<_>, PolicyError> = IdentityType::ALL.into_iter().map(rule).collect();
-        Ok(Self {
+        rules: Arc<ArcSwap<Table>>,
+        blocks: Blocks,
+    ) -> Self {
+        Self {
             resolver,
             digester,
-            default: rules?.try_into().expect("as many as there are types"),
-        })
+            rules,
+            blocks,
+        }
     }
 
-    /// May this request pass? It came from a client at this address.
+    /// How identities are found and written.
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    /// The rules in force.
+    pub(crate) fn table(&self) -> Guard<Arc<Table>> {
+        self.rules.load()
+    }
+
+    /// Who is blocked.
+    pub(crate) const fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// What an identity is counted under.
+    pub(crate) fn key(&self, identity: &Identity) -> Key<'static> {
+        self.digester.key(identity)
+    }
+
+    /// May this request pass? It came from a client at this address, and is served here.
     ///
     /// # Errors
     /// The problem to answer when it is not known whom it counts for: 401, or 500 where the service
@@ -79,22 +107,130 @@ impl Engine {
     /// # Cancellation
     /// A call that is dropped has charged, or it has not; it holds no slot.
     pub(crate) async fn decide(&self, request: &Parts, client: IpAddr) -> Result<Verdict, Problem> {
-        let identity = self.resolver.resolve(request, client).await?;
-        self.decide_for(identity, 1).await
+        self.decide_as(request, client, Intent::Serve).await
     }
 
-    async fn decide_for(&self, identity: Identity, cost: u64) -> Result<Verdict, Problem> {
-        let rule = &self.default[identity.kind().index()];
-        let key = self.digester.key(&identity);
-        match rule.limit.acquire(key).cost(cost).await {
-            Ok(decision) => Ok(Verdict::of(Arc::clone(rule), decision, SystemClock.now())),
-            Err(error) => {
-                tracing::error!(rule = &*rule.id, %error, "no decision");
-                Err(Problem::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "No decision could be made",
-                ))
-            }
-        }
+    /// The same with another intent.
+    ///
+    /// # Errors
+    /// As [`decide`](Self::decide).
+    pub(crate) async fn decide_as(
+        &self,
+        request: &Parts,
+        client: IpAddr,
+        intent: Intent,
+    ) -> Result<Verdict, Problem> {
+        let identity = self.resolver.resolve(request, client).await?;
+        self.answer(&Question {
+            identity: &identity,
+            method: &request.method,
+            path: request.uri.path(),
+            headers: &request.headers,
+            client: Some(client),
+            times: 1,
+            intent,
+        })
+        .await
     }
+
+    /// The answer to a question.
+    ///
+    /// # Errors
+    /// 500 where no decision could be made at all; a store that does not answer is no such case.
+    pub(crate) async fn answer(&self, question: &Question<'_>) -> Result<Verdict, Problem> {
+        let now = SystemClock.now();
+        let path = path::normalised(question.path);
+        let facts = facts(question, &path, now);
+        let (kind, value) = (question.identity.kind(), question.identity.value());
+        let rule = Arc::clone(self.table().choose(kind, value, &facts));
+        let key = self.key(question.identity);
+        let verdict = |outcome| Verdict::new(Arc::clone(&rule), outcome, now);
+        if let Some(until) = self.blocks.until(kind, &key, now) {
+            return Ok(verdict(Outcome::BlockedUntil(until)));
+        }
+        let counted = match rule.ruling(value, &facts) {
+            Ruling::Free => return Ok(verdict(Outcome::Free)),
+            Ruling::Blocked => {
+                return Ok(verdict(Outcome::Blocked).in_shadow_of(rule.rule().mode));
+            }
+            Ruling::Counted(counted) => counted,
+        };
+        let cost = rule.rule().cost.saturating_mul(question.times);
+        let (outcome, permit) = self
+            .count(&rule, counted, &key, cost, question.intent)
+            .await?;
+        Ok(verdict(outcome)
+            .counted(counted, permit)
+            .in_shadow_of(rule.rule().mode))
+    }
+
+    async fn count(
+        &self,
+        rule: &LiveRule,
+        counted: &Counted,
+        key: &Key<'static>,
+        cost: u64,
+        intent: Intent,
+    ) -> Result<(Outcome, Option<Permit>), Problem> {
+        let mut decision = None;
+        if let Some(limit) = &counted.limit {
+            let made = match charge(limit, key, cost, intent).await {
+                Ok(made) => made,
+                Err(error) => {
+                    tracing::error!(rule = rule.id(), %error, "no decision");
+                    return Err(Problem::new(
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        "No decision could be made",
+                    ));
+                }
+            };
+            if !made.allowed() {
+                return Ok((Outcome::Decided(made), None));
+            }
+            decision = Some(made);
+        }
+        let Some(slots) = &counted.slots else {
+            return Ok((decision.map_or(Outcome::Free, Outcome::Decided), None));
+        };
+        let waits = rule.rule().mode == Mode::Enforce;
+        let (slot, permit) = match intent {
+            Intent::Serve => slots::take(slots, key, waits).await,
+            Intent::Charge | Intent::Look => (slots::look(slots, key).await, None),
+        };
+        if let (Slot::Full { .. } | Slot::Unavailable { .. }, Some(made), Some(limit)) =
+            (&slot, &decision, &counted.limit)
+            && intent != Intent::Look
+            && waits
+        {
+            // Nothing was served, so nothing was used. A refund that is lost was a charge.
+            let _ = limit.refund(key, made).await;
+        }
+        Ok((Outcome::Slot(slot, decision), permit))
+    }
+}
+
+/// What rules look at.
+fn facts<'a>(question: &'a Question<'_>, path: &'a str, now: Timestamp) -> Facts<'a> {
+    Facts {
+        method: question.method,
+        path,
+        headers: question.headers,
+        client: question.client,
+        plan: question.identity.plan(),
+        now,
+    }
+}
+
+/// A cost that can never fit is refused like any other, not an error: the client learns that
+/// waiting does not help.
+async fn charge(
+    limit: &RateLimit,
+    key: &Key<'static>,
+    cost: u64,
+    intent: Intent,
+) -> Result<Decision, Error> {
+    if intent == Intent::Look || cost > limit.policy().capacity() {
+        return limit.peek(key).cost(cost).await;
+    }
+    limit.acquire(key).cost(cost).await
 }

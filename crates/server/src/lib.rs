@@ -7,6 +7,7 @@
 //! The binary is [`run`] and nothing else. This crate is a library for the sake of its documentation
 //! and its tests; to limit requests in a program of your own use the crate `tollgate`.
 
+mod admin;
 mod check;
 pub mod cli;
 pub mod config;
@@ -21,7 +22,10 @@ mod output;
 mod replay;
 pub mod rules;
 mod serve;
+mod service;
 mod store;
+mod usage;
+mod v1;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -11,6 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
 
+use crate::admin;
 use crate::cli::LogFormat;
 pub(crate) use queue::Logs;
 
@@ -46,7 +47,16 @@ pub(crate) fn start(Level(level): Level, format: LogFormat) -> Logs {
     };
     let targets = Targets::new()
         .with_default(others)
-        .with_target("tollgate", level);
+        .with_target("tollgate", level)
+        // Who changed what is told at any level, unless nothing is.
+        .with_target(
+            admin::AUDIT,
+            if level == LevelFilter::OFF {
+                level
+            } else {
+                level.max(LevelFilter::INFO)
+            },
+        );
 
     let (logs, queue) = Logs::start();
     let layer = fmt::layer().with_writer(queue);

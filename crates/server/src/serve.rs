@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use clap::ArgMatches;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tollgate::{Connect, ConnectError, Limiter};
 
+use crate::admin;
 use crate::cli::ServeArgs;
 use crate::config::{Given, Settings, variables};
-use crate::engine::Engine;
-use crate::identity::{Digester, Resolver};
 use crate::output::Lines;
+use crate::service::Service;
 use crate::{Outcome, SUCCESS, store};
 use gateway::Gateway;
 use signals::Signals;
@@ -77,21 +78,33 @@ async fn serve(settings: Settings) -> Outcome {
         .on_failure(settings.on_failure)
         .remember_refusals_for(settings.remember_refusals)
         .build();
-    let resolver = Resolver::new(settings.identity.clone())?;
-    let digester = Digester::new(settings.key_secret.as_deref().map(str::as_bytes));
-    let engine = Engine::new(
-        &limiter,
-        resolver,
-        digester,
-        &settings.quotas,
-        settings.headers,
-    )?;
 
     let listener = TcpListener::bind(&settings.listen)
         .await
         .map_err(|cause| format!("--listen {}: cannot listen there: {cause}", settings.listen))?;
+    let admin =
+        match &settings.admin.listen {
+            None => None,
+            Some(address) => Some(TcpListener::bind(address).await.map_err(|cause| {
+                format!("--admin-listen {address}: cannot listen there: {cause}")
+            })?),
+        };
+    let surface = admin.as_ref().unwrap_or(&listener).local_addr()?;
+    let service = Service::new(&settings, &limiter, surface.ip())?;
     announce(&listener, &limiter, &settings)?;
-    let gateway = Arc::new(Gateway::new(limiter, engine, &settings));
+    let gateway = Arc::new(Gateway::new(limiter, service, &settings));
+    let mut apart = JoinSet::new();
+    if let Some(listener) = admin {
+        let mut lines = Lines::new();
+        lines.text(&format!("admin on http://{surface}"))?;
+        lines.flush()?;
+        tracing::info!(address = %surface, "admin surface");
+        let gateway = Arc::clone(&gateway);
+        apart.spawn(admin::serve(listener, move |request, peer| {
+            let gateway = Arc::clone(&gateway);
+            async move { gateway.administer(request, peer).await }
+        }));
+    }
     connections::serve(listener, gateway, &settings, &mut signals).await;
     tracing::info!("stopped");
     Ok(SUCCESS)

@@ -116,6 +116,15 @@ impl TrustedProxies {
         self
     }
 
+    /// Whether this peer is a proxy that is believed. By number of hops every peer is.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        match &self.trust {
+            Trust::Networks(networks) => networks.contains(peer.to_canonical()),
+            Trust::Hops(count) => *count > 0,
+        }
+    }
+
     /// The client of a request that came from `peer`.
     #[must_use]
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {

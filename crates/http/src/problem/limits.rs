@@ -6,7 +6,7 @@ use serde::Serialize;
 use tollgate_core::{Decision, NoSlot, Origin, Policy, Timestamp};
 
 use crate::seconds::no_slot_seconds;
-use crate::{retry_after_seconds, speaker};
+use crate::{GatewayNumbers, retry_after_seconds, speaker};
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
@@ -66,6 +66,20 @@ impl Limits {
             retry_after: Some(no_slot_seconds(no_slot)),
             retry_after_ms: Some(millis),
             violated_policies: violated.map(|name| [name.to_owned()]),
+        }
+    }
+
+    pub(super) fn of_numbers(numbers: GatewayNumbers) -> Self {
+        let retry_after = numbers.retry_after.map(|wait| wait.as_secs_f64());
+        match (numbers.limit, retry_after) {
+            (Some(limit), retry_after) => Self::Gateway {
+                limit,
+                remaining: numbers.remaining,
+                reset_at: numbers.reset_at.map(|at| at.as_micros() as f64 / 1e6),
+                retry_after,
+            },
+            (None, Some(retry_after)) => Self::Wait { retry_after },
+            (None, None) => Self::None {},
         }
     }
 

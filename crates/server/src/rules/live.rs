@@ -49,7 +49,7 @@ pub struct Counted {
     /// Its requests in flight.
     pub slots: Option<Concurrency>,
     /// The header fields of `limit`.
-    pub headers: Option<RateLimitHeaders>,
+    pub headers: Option<Arc<RateLimitHeaders>>,
     /// Nothing is ever admitted.
     pub blocks: bool,
 }
@@ -83,8 +83,9 @@ pub struct Compiler {
     pub limiter: Limiter,
     /// The header fields of answers.
     pub headers: HeaderStyle,
-    /// What holds where no rule does.
-    pub default: Vec<Config>,
+    /// What holds where no rule does. As quotas, since not every one of them can be written in a
+    /// rule: 100 a minute are no number of tokens a second.
+    pub default: Vec<Quota>,
     /// An identity as it is written in a rule, in the form that requests bring: a network for an
     /// address, `+` and digits for a phone number. What is none stays as it is.
     pub normalise: Normalise,
@@ -140,18 +141,19 @@ impl Compiler {
     /// # Errors
     /// The store cannot count it.
     pub fn default_rule(&self, identity_type: IdentityType) -> Result<LiveRule, NotCountable> {
-        let (config, quotas) = match &*self.default {
-            [config] => (Some(config.clone()), Vec::new()),
-            several => (None, several.to_vec()),
+        let mut configs: Vec<_> = self.default.iter().map(Config::nearest).collect();
+        let config = match configs.len() {
+            1 => configs.pop(),
+            _ => None,
         };
-        self.live(Rule {
+        let rule = Rule {
             id: DEFAULT_ID.into(),
             name: DEFAULT_ID.into(),
             identity_type,
             priority: i32::MIN,
             enabled: true,
             config,
-            quotas,
+            quotas: configs,
             matching: None,
             cost: 1,
             mode: super::Mode::Enforce,
@@ -159,6 +161,13 @@ impl Compiler {
             expires: None,
             managed_by: None,
             limit_from: None,
+            exempt: None,
+        };
+        let counted = self.counted_by(&rule, "", rule.configs(), self.default.clone(), None)?;
+        Ok(LiveRule {
+            rule,
+            counted,
+            plans: HashMap::new(),
             exempt: None,
         })
     }
@@ -199,6 +208,17 @@ impl Compiler {
             });
         }
         let (quotas, slots) = parts(configs);
+        self.counted_by(rule, plan, configs, quotas, slots)
+    }
+
+    fn counted_by(
+        &self,
+        rule: &Rule,
+        plan: &str,
+        configs: &[Config],
+        quotas: Vec<Quota>,
+        slots: Option<&Slots>,
+    ) -> Result<Counted, NotCountable> {
         let algorithm = match configs {
             [config] => config.family(),
             _ => "multi",
@@ -212,7 +232,7 @@ impl Compiler {
                 .map_err(|error| NotCountable(error.to_string()))?;
             // Clients read the id, and not how keys are made.
             let shown = policy(&rule.id, quotas)?;
-            counted.headers = Some(RateLimitHeaders::new(&shown, self.headers));
+            counted.headers = Some(Arc::new(RateLimitHeaders::new(&shown, self.headers)));
             counted.limit = Some(limit);
         }
         if let Some(slots) = slots {

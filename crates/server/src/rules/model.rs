@@ -355,6 +355,29 @@ impl Config {
         }
     }
 
+    /// What comes nearest to a quota, for people to read.
+    pub(super) fn nearest(quota: &Quota) -> Self {
+        let micros = |it: Duration| u64::try_from(it.as_micros()).unwrap_or(u64::MAX);
+        let window = Window {
+            limit: quota.limit(),
+            window_seconds: Decimal::from_millionths(micros(quota.period())),
+        };
+        match quota.algorithm() {
+            Algorithm::SlidingLog => Self::SlidingWindow(window),
+            Algorithm::SlidingWindow => Self::SlidingCounter(window),
+            Algorithm::FixedWindow => Self::FixedWindow(window),
+            _ => {
+                let millionths = u128::from(quota.limit()) * 1_000_000_000_000;
+                let period = u128::from(micros(quota.period()).max(1));
+                let rate = u64::try_from(millionths / period).unwrap_or(u64::MAX);
+                Self::TokenBucket(Bucket {
+                    capacity: quota.capacity(),
+                    refill_rate: Decimal::from_millionths(rate),
+                })
+            }
+        }
+    }
+
     /// The quota it is; `None` for what is none: slots, and what blocks.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ fn compiler() -> Compiler {
     Compiler {
         limiter,
         headers: HeaderStyle::GATEWAY,
-        default: vec![default_config(100, Decimal::whole(60).unwrap())],
+        default: vec!["100/60s sliding_log".parse().unwrap()],
         normalise: std::sync::Arc::new(|_, value| value.into()),
     }
 }

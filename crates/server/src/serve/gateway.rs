@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::header::{ALLOW, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tollgate::Limiter;
@@ -15,8 +16,10 @@ use super::forwarding::claims_forwarding;
 use super::probes::Probes;
 use super::proxy::Proxy;
 use super::validity;
+use crate::admin::{self, Caller};
 use crate::config::Settings;
-use crate::engine::{Engine, Verdict};
+use crate::engine::Verdict;
+use crate::service::Service;
 use crate::store;
 
 /// The longest method or path, in bytes, that is logged whole.
@@ -25,7 +28,7 @@ const MOST_LOGGED: usize = 512;
 /// Everything that requests share.
 #[derive(Debug)]
 pub(super) struct Gateway {
-    engine: Engine,
+    service: Service,
     body: BodyStyle,
     proxy: Option<Proxy>,
     probes: Probes,
@@ -34,7 +37,7 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    pub(super) fn new(limiter: Limiter, engine: Engine, settings: &Settings) -> Self {
+    pub(super) fn new(limiter: Limiter, service: Service, settings: &Settings) -> Self {
         Self {
             body: settings.body,
             proxy: settings
@@ -44,7 +47,7 @@ impl Gateway {
             probes: Probes::new(limiter, store::name(&settings.backend)),
             draining: AtomicBool::new(false),
             hinted: AtomicBool::new(false),
-            engine,
+            service,
         }
     }
 
@@ -64,6 +67,8 @@ impl Gateway {
         let probe = matches!(&*path, "/health" | "/ready");
         let mut response = if probe {
             self.probe(&request, &path, draining, &id).await
+        } else if self.service.is_admin(&path) {
+            self.admin(request, peer, &id).await
         } else {
             self.limited(request, peer, &path, &id).await
         };
@@ -75,6 +80,7 @@ impl Gateway {
         let status = response.status().as_u16();
         // A u128 would be logged as a text.
         let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let path = admin::shown(&path);
         let (method, path) = (beginning(method.as_str()), beginning(&path));
         if probe {
             tracing::debug!(request_id = %id, method, path, status, millis, "probed");
@@ -82,6 +88,42 @@ impl Gateway {
             tracing::info!(request_id = %id, method, path, status, millis, "answered");
         }
         response
+    }
+
+    /// Answers a request to the listener of the admin surface.
+    pub(super) async fn administer(
+        &self,
+        request: Request<Incoming>,
+        peer: IpAddr,
+    ) -> Response<Body> {
+        let id = RequestId::of(request.headers());
+        let path = request.uri().path().to_owned();
+        let mut response = if matches!(&*path, "/health" | "/ready") {
+            let draining = self.draining.load(Ordering::Relaxed);
+            self.probe(&request, &path, draining, &id).await
+        } else {
+            self.admin(request, peer, &id).await
+        };
+        id.write(response.headers_mut());
+        let status = response.status().as_u16();
+        let path = admin::shown(&path);
+        tracing::debug!(request_id = %id, path = beginning(&path), status, "administered");
+        response
+    }
+
+    async fn admin(
+        &self,
+        request: Request<Incoming>,
+        peer: IpAddr,
+        id: &RequestId,
+    ) -> Response<Body> {
+        let caller = Caller {
+            peer,
+            client: peer,
+            trusted: false,
+        };
+        let answer = self.service.admin.answer(request, caller, id).await;
+        answer.map(|body| Either::Left(Full::new(body)))
     }
 
     async fn probe(
@@ -116,7 +158,7 @@ impl Gateway {
         let style = self.body.negotiated(request.headers());
         self.hint_at_proxies(&request);
         let (parts, body) = request.into_parts();
-        let verdict = match self.engine.decide(&parts, peer).await {
+        let verdict = match self.service.engine.decide(&parts, peer).await {
             Ok(verdict) => verdict,
             Err(problem) => return unidentified(problem, style, path, id),
         };

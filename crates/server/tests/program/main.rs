@@ -6,7 +6,11 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[cfg(feature = "redis")]
+mod admin;
 mod check;
+#[cfg(feature = "redis")]
+mod checks;
 mod client;
 mod config;
 #[cfg(feature = "dynamodb")]
@@ -14,13 +18,19 @@ mod dynamodb;
 mod gateway;
 mod hostile;
 #[cfg(feature = "redis")]
+mod identities;
+#[cfg(feature = "redis")]
 mod outage;
 mod process;
 mod proxy;
 #[cfg(feature = "redis")]
 mod redis;
 mod replay;
+#[cfg(feature = "redis")]
+mod service;
 mod settings;
 mod shutdown;
 mod slots;
 mod upstream;
+#[cfg(feature = "redis")]
+mod usage;

@@ -58,6 +58,16 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until there is something.
+pub(crate) fn eventually_some<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let mut value = None;
+    eventually(what, || {
+        value = found();
+        value.is_some()
+    });
+    value.unwrap()
+}
+
 /// A gateway that runs until it is dropped.
 pub(crate) struct Gateway {
     child: Child,
@@ -74,8 +84,11 @@ impl Gateway {
 
     /// Starts it with these settings in the environment.
     pub(crate) fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let loopback = ["--listen", "127.0.0.1:0"];
+        let elsewhere = arguments.contains(&"--listen");
         let mut child = program()
-            .args(["serve", "--listen", "127.0.0.1:0"])
+            .arg("serve")
+            .args(loopback.iter().filter(|_| !elsewhere))
             .args(arguments)
             .envs(environment.iter().copied())
             .stdin(Stdio::null())

@@ -8,19 +8,19 @@ use crate::process::{Gateway, eventually, run, run_with_input, text};
 use crate::replay::trace;
 
 /// A server, and the runtime it is talked to in.
-struct Redis {
+pub(crate) struct Redis {
     server: RedisServer,
     runtime: Runtime,
 }
 
 impl Redis {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let runtime = Runtime::new().unwrap();
         let server = runtime.block_on(RedisServer::builder().password("s3cr3t").start());
         Self { server, runtime }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.server.url()
     }
 

@@ -1,0 +1,130 @@
+//! What operators and other services use: rules, usage, checks, metrics, documentation.
+//!
+//! It is answered by one router, on the main listener or on one of its own. Before the router
+//! somebody must show that he may ([`access`]), and what was changed is told in the log
+//! ([`audit`]). A handler answers with its document or with a [`Problem`].
+
+mod access;
+mod audit;
+mod listener;
+mod paths;
+mod reply;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::DefaultBodyLimit;
+use axum::response::IntoResponse as _;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Collected};
+use tollgate_http::{BodyStyle, Problem, RequestId};
+use tower_service::Service as _;
+
+pub(crate) use access::Access;
+pub(crate) use audit::{Audited, TARGET as AUDIT};
+pub(crate) use listener::serve;
+pub(crate) use paths::{is_admin, shown};
+pub(crate) use reply::{Failed, Json, body, query};
+
+use crate::engine::Engine;
+
+/// The largest body that is read: more than any rule takes.
+const MAX_BODY: usize = 1 << 20;
+
+/// What the handlers of this crate share.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    /// Who decides.
+    pub(crate) engine: Arc<Engine>,
+}
+
+/// Who sent a request to the admin surface; an extension of the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// The other end of the connection.
+    pub(crate) peer: IpAddr,
+    /// Who that speaks for, if it is a trusted proxy.
+    pub(crate) client: IpAddr,
+    /// Whether it is one.
+    pub(crate) trusted: bool,
+}
+
+/// The admin surface.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    access: Access,
+    router: Router,
+}
+
+impl Admin {
+    /// With these routes, for those who may.
+    pub(crate) fn new(access: Access, router: Router) -> Self {
+        let router = router
+            .fallback(|| async { Failed::new(StatusCode::NOT_FOUND, "There is nothing here") })
+            .method_not_allowed_fallback(|| async {
+                let detail = "This cannot be done here; Allow says what can";
+                Failed::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+            })
+            .layer(DefaultBodyLimit::max(MAX_BODY));
+        Self { access, router }
+    }
+
+    /// Answers a request. What every answer has, such as its id in a header, is written by who calls.
+    pub(crate) async fn answer<B>(
+        &self,
+        request: Request<B>,
+        caller: Caller,
+        id: &RequestId,
+    ) -> Response<Bytes>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        let path = request.uri().path().to_owned();
+        let method = request.method().clone();
+        let mut response = match self.access.admits(&request, caller) {
+            Err(failed) => failed.into_response(),
+            Ok(()) => self.routed(request.map(Body::new), caller).await,
+        };
+        let problem = response.extensions_mut().remove::<Problem>();
+        let audited = response.extensions_mut().remove::<Audited>();
+        let (mut head, body) = response.into_parts();
+        let body = match problem {
+            None => body.collect().await.map(Collected::to_bytes),
+            Some(problem) => {
+                let problem = problem.with_instance(&*path).with_request_id(id.as_str());
+                Ok(problem.to_json(BodyStyle::Problem).into())
+            }
+        };
+        // Every body here is whole, and none can break off.
+        let body = body.unwrap_or_default();
+        // The router's, of the body that it knew.
+        head.headers.remove(CONTENT_LENGTH);
+        head.headers
+            .entry(CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-store"));
+        audit::tell(&method, &path, head.status, audited.as_ref(), caller, id);
+        Response::from_parts(head, body)
+    }
+
+    async fn routed(&self, mut request: Request<Body>, caller: Caller) -> Response<Body> {
+        request.extensions_mut().insert(caller);
+        // No handler needs the token, so none can tell of it. Where requests speak for others, it
+        // may be theirs.
+        if request.uri().path() != paths::FORWARD_AUTH {
+            request.headers_mut().remove(AUTHORIZATION);
+        }
+        // The server leaves out the body of the answer, and tells how long it would have been.
+        if request.method() == Method::HEAD {
+            *request.method_mut() = Method::GET;
+        }
+        let Ok(response) = self.router.clone().call(request).await;
+        response
+    }
+}

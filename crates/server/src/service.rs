@@ -1,0 +1,93 @@
+//! What `tollgate serve` is made of besides the gateway: identities, rules, decisions, and the admin
+//! surface, put together by the settings.
+
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::task::JoinSet;
+use tollgate::Limiter;
+
+use crate::admin::{Access, Admin, Shared, is_admin};
+use crate::config::Settings;
+use crate::engine::{Blocks, Engine};
+use crate::identity::{Digester, IdentityType, Resolver};
+use crate::rules::{Compiler, Table};
+use crate::{usage, v1};
+
+/// The parts that requests share.
+#[derive(Debug)]
+pub(crate) struct Service {
+    /// Who decides.
+    pub(crate) engine: Arc<Engine>,
+    /// What operators use.
+    pub(crate) admin: Admin,
+    /// Whether they use a listener of its own.
+    apart: bool,
+    /// They end with it.
+    _tasks: JoinSet<()>,
+}
+
+impl Service {
+    /// By these settings, for an admin surface that is reached at this address.
+    ///
+    /// # Errors
+    /// Settings that cannot work together, and limits that the store cannot count.
+    pub(crate) fn new(
+        settings: &Settings,
+        limiter: &Limiter,
+        listener: IpAddr,
+    ) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let resolver = Arc::new(Resolver::new(settings.identity.clone())?);
+        let digester = Digester::new(settings.key_secret.as_deref().map(str::as_bytes));
+        let guessable = [IdentityType::IpAddress, IdentityType::Phone];
+        if !digester.is_keyed()
+            && store_is_shared(settings)
+            && resolver.order().iter().any(|kind| guessable.contains(kind))
+        {
+            tracing::warn!(
+                "the store keeps plain digests of addresses or phone numbers, which can be found by \
+                 trying all of them: set TOLLGATE_KEY_SECRET to the same secret everywhere"
+            );
+        }
+        let named = Arc::clone(&resolver);
+        let compiler = Compiler {
+            limiter: limiter.clone(),
+            headers: settings.headers,
+            default: settings.quotas.clone(),
+            normalise: Arc::new(move |kind, text| {
+                let named = named.named(kind, text.as_bytes());
+                named.map_or_else(|_| text.as_bytes().to_vec(), |it| it.value().to_vec())
+            }),
+        };
+        let rules = Arc::new(ArcSwap::from_pointee(Table::empty(&compiler)?));
+        let engine = Arc::new(Engine::new(resolver, digester, rules, Blocks::default()));
+        let shared = Shared {
+            engine: Arc::clone(&engine),
+        };
+        let router = usage::routes().merge(v1::routes()).with_state(shared);
+        let Settings { admin, .. } = settings;
+        let access = Access::new(admin.token.as_deref(), admin.open, listener);
+        let mut tasks = JoinSet::new();
+        if let Some(keys) = settings.identity.api_keys.clone() {
+            tasks.spawn(keys.watch());
+        }
+        Ok(Self {
+            engine,
+            admin: Admin::new(access, router),
+            apart: admin.listen.is_some(),
+            _tasks: tasks,
+        })
+    }
+
+    /// Whether this path is answered by the admin surface on the main listener.
+    pub(crate) fn is_admin(&self, path: &str) -> bool {
+        !self.apart && is_admin(path)
+    }
+}
+
+/// Whether others can read what is stored.
+fn store_is_shared(settings: &Settings) -> bool {
+    !settings.backend.starts_with("memory:")
+}

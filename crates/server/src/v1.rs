@@ -1,0 +1,16 @@
+//! `/v1`: decisions for services in any language, and for proxies.
+
+mod check;
+mod forward_auth;
+
+use axum::Router;
+use axum::routing::{any, post};
+
+use crate::admin::Shared;
+
+/// The routes below `/v1`.
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/check", post(check::check))
+        .route("/v1/forward-auth", any(forward_auth::ask))
+}

@@ -1,0 +1,273 @@
+//! Whom requests count for, over HTTP.
+
+use std::path::PathBuf;
+
+use crate::process::eventually;
+use crate::service::Service;
+
+/// A file with a name of its own.
+pub(crate) struct File(PathBuf);
+
+impl File {
+    pub(crate) fn new(name: &str, text: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let path = path.join(format!("{name}-{}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn s38_s39_each_type_is_counted_apart_and_the_first_in_order_wins() {
+    let order = r#"["api_key","user_id","phone","oauth_account","custom","ip_address"]"#;
+    let environment = [
+        ("IDENTITY_RESOLUTION_ORDER", order),
+        ("TOLLGATE_IDENTITY_CUSTOM", "query:tenant"),
+    ];
+    Service::each(&["--quota", "1/h"], &environment, |service| {
+        for (target, headers) in [
+            // The same text in each of them: nobody spends another's.
+            ("/", "X-API-Key: +4930123456\r\n"),
+            ("/", "X-User-ID: +4930123456\r\n"),
+            ("/", "X-Phone: +4930123456\r\n"),
+            ("/", "X-OAuth-Account: +4930123456\r\n"),
+            ("/?tenant=%2B4930123456", ""),
+            ("/", ""),
+        ] {
+            let both = [(); 2].map(|()| service.status(target, headers));
+            assert_eq!(both, [200, 429], "{target} {headers}");
+        }
+        // What comes later in the order is not asked.
+        let spent = "X-API-Key: +4930123456\r\nX-User-ID: fresh\r\n";
+        assert_eq!(service.status("/", spent), 429);
+        assert_eq!(service.status("/", "X-User-ID: fresh\r\n"), 200);
+        // Empty is missing, and two of a kind are nobody's.
+        assert_eq!(service.status("/", "X-API-Key:\r\n"), 429, "the address");
+        assert_eq!(service.status("/", "X-API-Key: a\r\nX-API-Key: b\r\n"), 401);
+        assert!(service.log().contains("as clients assert them"));
+    });
+}
+
+#[test]
+fn s41_a_phone_number_is_the_same_however_it_is_written() {
+    let environment = [
+        ("IDENTITY_RESOLUTION_ORDER", "phone"),
+        ("TOLLGATE_IDENTITY_PHONE_REGION", "DE"),
+        ("PHONE_HEADER", "X-Caller"),
+    ];
+    Service::each(&["--quota", "3/h"], &environment, |service| {
+        let forms = [
+            "+491701234567",
+            "0170 1234567",
+            "+49 (170) 123-4567",
+            "0049 170 1234567",
+        ];
+        let answers = forms.map(|form| service.status("/", &format!("X-Caller: {form}\r\n")));
+        assert_eq!(answers, [200, 200, 200, 429]);
+        assert_eq!(service.status("/", "X-Caller: nobody\r\n"), 401);
+        assert_eq!(service.status("/", ""), 401);
+        let log = service.log();
+        assert!(!log.contains("1701234567"), "{log}");
+    });
+}
+
+#[test]
+fn s41_api_keys_are_verified_by_their_digests_and_read_again_when_the_file_changes() {
+    // printf %s k-one | sha256sum, and the same of k-two.
+    let one = sha256("k-one");
+    let two = sha256("k-two");
+    let three = sha256("k-three");
+    let keys = File::new(
+        "keys",
+        &format!("# keys\n{one} acme\n{two} acme\n{three} zeta pro\n"),
+    );
+    let environment = [
+        ("IDENTITY_RESOLUTION_ORDER", "api_key,ip_address"),
+        ("TOLLGATE_IDENTITY_API_KEYS", keys.path()),
+    ];
+    Service::each(&["--quota", "2/h"], &environment, |service| {
+        let with = |key: &str| service.get("/", &format!("X-API-Key: {key}\r\n"));
+        // An owner's keys share.
+        assert_eq!(
+            ["k-one", "k-two", "k-one"].map(|key| with(key).status),
+            [200, 200, 429]
+        );
+        assert_eq!(with("k-three").status, 200);
+        let unknown = with("k-four");
+        assert_eq!(unknown.status, 401);
+        assert_eq!(unknown.header("www-authenticate"), Some("Bearer"));
+        assert_eq!(
+            unknown.header("content-type"),
+            Some("application/problem+json")
+        );
+        assert!(!unknown.text().contains("k-four"));
+        assert_eq!(service.status("/", ""), 200, "no key is no wrong key");
+    });
+    Service::each(&["--quota", "2/h"], &environment, |service| {
+        let with = |key: &str| service.status("/", &format!("X-API-Key: {key}\r\n"));
+        let text = std::fs::read_to_string(keys.path()).unwrap();
+        std::fs::write(keys.path(), "no digest\n").unwrap();
+        eventually("the mistake is told", || service.log().contains("line 1"));
+        assert_eq!(with("k-three"), 200, "the keys stay as they were");
+        std::fs::write(keys.path(), format!("{} new\n", sha256("k-new"))).unwrap();
+        eventually("the new key is known", || {
+            [(); 2].map(|()| with("k-new")) != [401, 401]
+        });
+        eventually("the old one is not", || {
+            [(); 2].map(|()| with("k-three")) == [401, 401]
+        });
+        std::fs::write(keys.path(), text).unwrap();
+    });
+}
+
+pub(crate) fn sha256(text: &str) -> String {
+    use sha2::Digest as _;
+    let digest = sha2::Sha256::digest(text);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// A token with these claims besides the usual ones, signed by `secret`.
+fn token(header: &str, claims: &str, secret: &str) -> String {
+    let claims =
+        format!(r#"{{"iss":"https://issuer.example","aud":"orders","exp":4000000000,{claims}}}"#);
+    let signed = format!(
+        "{}.{}",
+        base64(header.as_bytes()),
+        base64(claims.as_bytes())
+    );
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
+    let signature = ring::hmac::sign(&key, signed.as_bytes());
+    format!("{signed}.{}", base64(signature.as_ref()))
+}
+
+const HS256: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
+
+#[test]
+fn s41_b100_tokens_are_verified_and_one_that_is_not_valid_is_nobody_elses() {
+    let secret = File::new("jwt-secret", SECRET);
+    let environment = [
+        ("IDENTITY_RESOLUTION_ORDER", "jwt_sub,ip_address"),
+        ("TOLLGATE_JWT_ISSUER", "https://issuer.example"),
+        ("TOLLGATE_JWT_AUDIENCE", "orders"),
+        ("TOLLGATE_JWT_KEY_FILE", secret.path()),
+        ("TOLLGATE_JWT_ALGORITHMS", "HS256"),
+    ];
+    Service::each(&["--quota", "2/h"], &environment, |service| {
+        let with = |token: &str| {
+            let headers = format!("Authorization: Bearer {token}\r\n");
+            service.status("/", &headers)
+        };
+        let alice = token(HS256, r#""sub":"alice""#, SECRET);
+        let other = token(HS256, r#""sub":"alice","jti":"2""#, SECRET);
+        assert_eq!([with(&alice), with(&other), with(&alice)], [200, 200, 429]);
+        assert_eq!(with(&token(HS256, r#""sub":"bob""#, SECRET)), 200);
+        let unsigned = alice.rsplit_once('.').unwrap().0;
+        for wrong in [
+            format!("{unsigned}."),
+            unsigned.to_owned(),
+            token(r#"{"alg":"none"}"#, r#""sub":"alice""#, SECRET),
+            token(r#"{"alg":"nOnE"}"#, r#""sub":"alice""#, SECRET),
+            token(r#"{"alg":"RS256"}"#, r#""sub":"alice""#, SECRET),
+            token(
+                HS256,
+                r#""sub":"alice""#,
+                "another secret of thirty-two bytes",
+            ),
+            token(HS256, r#""sub":"alice","nbf":3999999999"#, SECRET),
+            token(HS256, r#""name":"alice""#, SECRET),
+            token(
+                r#"{"alg":"HS256","crit":["x"]}"#,
+                r#""sub":"alice""#,
+                SECRET,
+            ),
+            token(
+                r#"{"alg":"HS256","kid":"../../etc/passwd"}"#,
+                r#""sub":"a""#,
+                "x",
+            ),
+            "nonsense".to_owned(),
+        ] {
+            assert_eq!(with(&wrong), 401, "{wrong}");
+        }
+        // Another scheme is somebody else's credential.
+        assert_eq!(service.status("/", "Authorization: Basic YTpi\r\n"), 200);
+    });
+}
+
+#[test]
+fn s41_a_claim_is_a_custom_identity_by_its_pointer() {
+    let secret = File::new("jwt-custom", SECRET);
+    let environment = [
+        ("IDENTITY_RESOLUTION_ORDER", "custom,ip_address"),
+        ("TOLLGATE_IDENTITY_CUSTOM", "jwt:/org/id"),
+        ("TOLLGATE_JWT_ISSUER", "https://issuer.example"),
+        ("TOLLGATE_JWT_AUDIENCE", "orders"),
+        ("TOLLGATE_JWT_KEY_FILE", secret.path()),
+        ("TOLLGATE_JWT_ALGORITHMS", "HS256"),
+    ];
+    Service::each(&["--quota", "1/h"], &environment, |service| {
+        let with = |claims: &str| {
+            let token = token(HS256, claims, SECRET);
+            service.status("/", &format!("Authorization: Bearer {token}\r\n"))
+        };
+        assert_eq!(
+            [
+                with(r#""org":{"id":7}"#),
+                with(r#""org":{"id":7},"sub":"x""#)
+            ],
+            [200, 429]
+        );
+        assert_eq!(with(r#""org":{"id":8}"#), 200);
+        // A token without the claim says nothing of it: the address counts.
+        assert_eq!([with(r#""sub":"x""#), with(r#""sub":"y""#)], [200, 429]);
+    });
+}
+
+#[test]
+fn s39_jwt_sub_is_skipped_until_tokens_can_be_verified() {
+    let environment = [("IDENTITY_RESOLUTION_ORDER", "jwt_sub,ip_address")];
+    Service::each(&["--quota", "1/h"], &environment, |service| {
+        let with = |token: &str| service.status("/", &format!("Authorization: Bearer {token}\r\n"));
+        assert_eq!([with("a.b.c"), with("d.e.f")], [200, 429]);
+        assert!(service.log().contains("jwt_sub is skipped"));
+    });
+}
+
+#[test]
+fn b104_identities_of_different_types_do_not_meet_and_nobody_has_a_common_bucket() {
+    let environment = [("IDENTITY_RESOLUTION_ORDER", "user_id,ip_address")];
+    Service::each(&["--quota", "1/h"], &environment, |service| {
+        assert_eq!(service.status("/", "X-User-ID: 127.0.0.1\r\n"), 200);
+        assert_eq!(service.status("/", ""), 200);
+        assert_eq!(
+            service.status("/", "X-User-ID:\r\n"),
+            429,
+            "empty is missing"
+        );
+    });
+    let global = [("IDENTITY_RESOLUTION_ORDER", "user_id,global")];
+    Service::each(&["--quota", "1/h"], &global, |service| {
+        assert_eq!(service.status("/", "X-User-ID: u\r\n"), 200);
+        assert_eq!(
+            [service.status("/", ""), service.status("/", "")],
+            [200, 429]
+        );
+    });
+}
