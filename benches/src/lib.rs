@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! cargo run --profile bench -p tollgate-benches --features http --bin http            # the layer
+//! cargo bench -p tollgate-benches --features http --bench layer                       # its own part
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem          # keyed checks
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-bytes    # bytes a key
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-expire   # worst check
@@ -16,6 +17,8 @@
 //! benches/redis/run.sh       # what each script costs a server     benches/redis/memory.sh   # bytes a key
 //! ```
 
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "inmem")]
 pub mod inmem;
 
