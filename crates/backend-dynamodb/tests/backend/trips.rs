@@ -11,14 +11,14 @@ use tollgate_testkit::{DynamoProxy, LocalDynamo};
 
 use super::{at, backend, charge, name, policy, table};
 
-struct Lab {
-    proxy: DynamoProxy,
-    backend: std::sync::Arc<DynamoBackend>,
+pub(super) struct Lab {
+    pub(super) proxy: DynamoProxy,
+    pub(super) backend: std::sync::Arc<DynamoBackend>,
     _server: LocalDynamo,
 }
 
 impl Lab {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let server = LocalDynamo::start().await;
         table(&server.endpoint()).await;
         let proxy = DynamoProxy::start(server.address()).await;
@@ -31,7 +31,7 @@ impl Lab {
     }
 
     /// Another process on the same table.
-    async fn another(&self) -> DynamoBackend {
+    pub(super) async fn another(&self) -> DynamoBackend {
         backend(&self.proxy.endpoint()).await
     }
 
@@ -77,16 +77,16 @@ const COMMUTING: [Algorithm; 3] = [
     Algorithm::FixedWindow,
 ];
 
-fn quota(algorithm: Algorithm, limit: u64) -> Quota {
+pub(super) fn quota(algorithm: Algorithm, limit: u64) -> Quota {
     Quota::new(algorithm, limit, Duration::from_secs(60)).unwrap()
 }
 
-fn of(quotas: impl IntoIterator<Item = Quota>) -> Policy {
+pub(super) fn of(quotas: impl IntoIterator<Item = Quota>) -> Policy {
     Policy::new(&name(), quotas).unwrap()
 }
 
 /// Each algorithm alone, and all that need no log together.
-fn policies(limit: u64) -> Vec<Policy> {
+pub(super) fn policies(limit: u64) -> Vec<Policy> {
     let mut policies: Vec<_> = Algorithm::ALL.map(|a| of([quota(a, limit)])).into();
     policies.push(of(COMMUTING.map(|a| quota(a, limit))));
     policies
