@@ -14,6 +14,7 @@
 //! cargo run --profile bench -p tollgate-benches --features redis --bin redis-load -- --url redis://..
 //! cargo run --profile bench -p tollgate-benches --features leases --bin leases -- --url redis://..
 //! cargo run --profile bench -p tollgate-benches --features memcached --bin memcached-load -- --address ..
+//! cargo run --profile bench -p tollgate-benches --features dynamodb --bin dynamodb-load -- --endpoint ..
 //! benches/redis/run.sh       # what each script costs a server     benches/redis/memory.sh   # bytes a key
 //! ```
 
@@ -21,6 +22,8 @@
 pub mod http;
 #[cfg(feature = "inmem")]
 pub mod inmem;
+#[cfg(any(feature = "redis", feature = "memcached", feature = "dynamodb"))]
+pub mod load;
 
 /// `--name value` from the command line.
 #[must_use]
