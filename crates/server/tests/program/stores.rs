@@ -5,7 +5,7 @@ use tokio::runtime::Runtime;
 use tollgate_testkit::{LocalDynamo, MemcachedServer};
 
 use crate::client::get;
-use crate::process::{Gateway, eventually, run, text};
+use crate::process::{Gateway, run, text};
 
 /// A store of the test's own, and the runtime that its helpers run in.
 struct Store {
@@ -48,9 +48,9 @@ impl Store {
         }
     }
 
-    /// `tollgate check` of one client of the gateway.
+    /// `tollgate check` of one client.
     fn check(&self, quota: &str, more: &[&str]) -> (i32, Value) {
-        let mut all = vec!["check", "--quota", quota, "--policy", "default"];
+        let mut all = vec!["check", "--quota", quota];
         all.extend(["--key", "127.0.0.1", "--backend", &self.url]);
         all.extend(["--timeout", "20s"]);
         all.extend(more);
@@ -61,41 +61,41 @@ impl Store {
     }
 }
 
-/// Every trace with a right answer, by the program.
-fn replays_every_trace(store: &Store) {
-    for (file, steps) in [
-        ("token_bucket", 4_720),
-        ("sliding_window", 4_860),
-        ("fixed_window", 4_800),
-        ("sliding_log", 4_720),
-        ("multi", 3_600),
-    ] {
-        let path = format!(
-            "{}/../testkit/vectors/{file}.jsonl",
-            env!("CARGO_MANIFEST_DIR")
-        );
-        let output = run(&["replay", "--check", "--backend", &store.url, &path]);
-        let told = text(&output.stdout);
-        let numbers: Vec<usize> = told
-            .split_whitespace()
-            .filter_map(|word| word.parse().ok())
-            .collect();
-        assert_eq!(output.status.code(), Some(0), "{file}: {output:?}");
-        assert!(
-            matches!(numbers[..], [120, ran, 0] if ran == steps),
-            "{file}: {told}"
-        );
-    }
+/// Every trace of a file, each step of which has a right answer.
+fn replays(store: &Store, file: &str, steps: usize) {
+    let path = format!(
+        "{}/../testkit/vectors/{file}.jsonl",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let mut all = vec!["replay", "--check", "--timeout", "20s"];
+    all.extend(["--backend", &store.url, &path]);
+    let output = run(&all);
+    let told = format!("120 traces, {steps} steps, 0 differences\n");
+    assert_eq!(text(&output.stdout), told, "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0));
 }
 
-#[test]
-fn every_trace_replays_on_memcached_without_a_difference() {
-    replays_every_trace(&Store::memcached());
+macro_rules! every_trace_replays {
+    ($($file:ident: $steps:literal)*) => {
+        mod every_trace_replays_on_memcached {
+            $(#[test] fn $file() {
+                super::replays(&super::Store::memcached(), stringify!($file), $steps);
+            })*
+        }
+        mod every_trace_replays_on_dynamodb {
+            $(#[test] fn $file() {
+                super::replays(&super::Store::dynamodb(), stringify!($file), $steps);
+            })*
+        }
+    };
 }
 
-#[test]
-fn every_trace_replays_on_dynamodb_without_a_difference() {
-    replays_every_trace(&Store::dynamodb());
+every_trace_replays! {
+    token_bucket: 4_720
+    sliding_window: 4_860
+    fixed_window: 4_800
+    sliding_log: 4_720
+    multi: 3_600
 }
 
 fn share_one_quota(store: &Store) {
@@ -121,17 +121,31 @@ fn share_one_quota(store: &Store) {
         let ready = get(gateway.address, "/ready").json();
         assert_eq!(ready["checks"]["ratelimit"]["detail"], "enforcing");
     }
-    let (code, answer) = store.check(QUOTA, &["--peek"]);
+}
+
+/// Each is a process of its own.
+fn checks_share_one_quota(store: &Store) {
+    const QUOTA: &str = "3/h fixed_window";
+    let (code, answer) = store.check(QUOTA, &["--cost", "2"]);
     assert_eq!(
         (code, &answer["remaining"], &answer["origin"]),
-        (1, &json!(0), &json!("shared"))
+        (0, &json!(1), &json!("shared"))
     );
+    let (code, answer) = store.check(QUOTA, &["--cost", "2"]);
+    assert_eq!((code, &answer["remaining"]), (1, &json!(1)));
+    assert_eq!(store.check(QUOTA, &["--peek"]).1["remaining"], 1);
     assert_eq!(store.check(QUOTA, &["--reset"]), (0, json!(null)));
-    assert_eq!(store.check(QUOTA, &["--cost", "2"]).1["remaining"], 1);
-    // What each remembers of its refusals ends within a second.
-    eventually("one is left for either", || status(&b) == 200);
-    eventually("and none for the other", || status(&a) == 429);
-    assert_eq!(store.check(QUOTA, &["--peek"]).1["remaining"], 0);
+    assert_eq!(store.check(QUOTA, &["--peek"]).1["remaining"], 3);
+}
+
+#[test]
+fn s72_checks_share_one_quota_on_memcached() {
+    checks_share_one_quota(&Store::memcached());
+}
+
+#[test]
+fn s72_checks_share_one_quota_on_dynamodb() {
+    checks_share_one_quota(&Store::dynamodb());
 }
 
 #[test]
