@@ -1,6 +1,11 @@
 //! Decisions a second over a store, from many tasks of one process: the table that the drivers of
 //! stores share.
 
+#![expect(
+    clippy::future_not_send,
+    reason = "a driver awaits it on its main thread"
+)]
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
