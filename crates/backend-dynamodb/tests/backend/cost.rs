@@ -9,7 +9,7 @@ use tollgate_core::{
 };
 use tollgate_testkit::Units;
 
-use super::trips::{Lab, of, policies, quota};
+use super::trips::{Lab, policies};
 use super::{at, charge, name, policy};
 
 /// Trips, units that were read, units that were written.

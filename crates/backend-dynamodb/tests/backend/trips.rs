@@ -77,11 +77,11 @@ const COMMUTING: [Algorithm; 3] = [
     Algorithm::FixedWindow,
 ];
 
-pub(super) fn quota(algorithm: Algorithm, limit: u64) -> Quota {
+fn quota(algorithm: Algorithm, limit: u64) -> Quota {
     Quota::new(algorithm, limit, Duration::from_secs(60)).unwrap()
 }
 
-pub(super) fn of(quotas: impl IntoIterator<Item = Quota>) -> Policy {
+fn of(quotas: impl IntoIterator<Item = Quota>) -> Policy {
     Policy::new(&name(), quotas).unwrap()
 }
 
