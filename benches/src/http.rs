@@ -46,7 +46,6 @@ pub fn apps() -> Vec<(&'static str, Router)> {
 ///
 /// # Panics
 /// When there is none.
-#[must_use]
 pub fn app(name: &str) -> Router {
     let found = apps().into_iter().find(|(full, _)| full.contains(name));
     // As a server has it.
