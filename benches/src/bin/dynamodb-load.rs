@@ -88,16 +88,10 @@ impl Limiter for Floor {
             const BURST: u64 = 1_000_000_000 * TOKEN;
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             let now = now.as_micros() as u64;
-            let grow = self.update(
-                key,
-                "SET tat = tat + :token",
-                "tat > :now AND tat <= :room",
-                &[
-                    (":token", TOKEN),
-                    (":now", now),
-                    (":room", now + BURST - TOKEN),
-                ],
-            );
+            let busy = "tat > :now AND tat <= :room";
+            let room = now + BURST - TOKEN;
+            let values = [(":token", TOKEN), (":now", now), (":room", room)];
+            let grow = self.update(key, "SET tat = tat + :token", busy, &values);
             if grow.await {
                 return true;
             }
