@@ -66,5 +66,8 @@ pub const RESET: &str = include_str!("reset.lua");
 /// Any step on concurrency slots.
 pub const LEASE: &str = include_str!("lease.lua");
 
+/// A change to one of a set of documents.
+pub const DOCUMENT: &str = include_str!("document.lua");
+
 /// Asks whether the server can count: it runs scripts, takes writes and has memory for one.
 pub const PING: &str = include_str!("ping.lua");

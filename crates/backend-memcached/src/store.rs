@@ -151,11 +151,7 @@ impl StateStore for MemcachedStore {
                 ),
             ));
         }
-        // Nobody looks at it where nothing is remembered.
-        let number = match self.memory.is_on() {
-            true => self.memory.number(key),
-            false => 0,
-        };
+        let number = self.memory.number(key);
         let written = self.write(key, number, expected, &value, ttl).await;
         if written.is_err() {
             self.memory.forget(number);
@@ -164,9 +160,6 @@ impl StateStore for MemcachedStore {
     }
 
     fn recall(&self, key: &str) -> Option<Versioned<Token>> {
-        if !self.memory.is_on() {
-            return None;
-        }
         self.memory.recall(self.memory.number(key))
     }
 

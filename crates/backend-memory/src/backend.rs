@@ -4,14 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use tollgate_core::{
-    BackendError, Cost, CounterBackend, Decision, Key, Policy, Refund, SharedLeases, Subject,
-    Timestamp,
+    BackendError, Cost, CounterBackend, Decision, Key, Policy, Refund, SharedDocuments,
+    SharedLeases, Subject, Timestamp,
 };
 
 use crate::call::{Acquire, Batch, Call, GiveBack, Peek};
 use crate::claim::{Claim, Full};
 use crate::clock::{Moment, Time};
 use crate::config::MemoryBackendBuilder;
+use crate::document::Documents;
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::lease::Leases;
 use crate::map::Map;
@@ -75,6 +76,7 @@ pub struct MemoryBackend {
     sweeper: Sweeper,
     overflow: Overflow,
     pub(crate) leases: Leases,
+    pub(crate) documents: Documents,
 }
 
 impl MemoryBackend {
@@ -102,6 +104,7 @@ impl MemoryBackend {
             sweeper: Sweeper::new(),
             overflow: Overflow::new(max_keys),
             leases: Leases::new(max_keys),
+            documents: Documents::default(),
         }
     }
 
@@ -326,6 +329,10 @@ impl CounterBackend for MemoryBackend {
 
     fn leases(self: Arc<Self>) -> Option<SharedLeases> {
         Some(SharedLeases::of(self))
+    }
+
+    fn documents(self: Arc<Self>) -> Option<SharedDocuments> {
+        Some(SharedDocuments::of(self))
     }
 
     /// Says so if in the last minute the bound was reached and keys shared the overflow record.

@@ -20,6 +20,7 @@ mod call;
 mod claim;
 mod clock;
 mod config;
+mod document;
 mod hash;
 mod lease;
 mod map;

@@ -7,10 +7,11 @@ use parking_lot::Mutex;
 use tollgate_core::algorithm::{Operation, apply, apply_batch};
 use tollgate_core::{
     BackendError, Batch, Clock, Cost, CounterBackend, DEFAULT_PREFIX, Decision, ErrorKind,
-    MAX_EXACT, Refund, SharedLeases, Subject, SystemClock, storage_key,
+    MAX_EXACT, Refund, SharedDocuments, SharedLeases, Subject, SystemClock, storage_key,
 };
 
 use crate::client::Client;
+use crate::document::Documents;
 use crate::record::{self, Call};
 use crate::{Args, Builder, Merging, RedisExecutor, Script, ScriptCall, key_slot, script};
 
@@ -286,6 +287,12 @@ impl<E: RedisExecutor> CounterBackend for RedisBackend<E> {
 
     fn leases(self: Arc<Self>) -> Option<SharedLeases> {
         Some(SharedLeases::of(self))
+    }
+
+    /// Only on our own client: the application's runs scripts for integers, and nothing else.
+    fn documents(self: Arc<Self>) -> Option<SharedDocuments> {
+        let client = self.executor.own_client()?;
+        Some(SharedDocuments::new(Documents::new(client.clone())))
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use redis::{Pipeline, Value};
 use tollgate_core::{BackendError, ErrorKind};
 
 use crate::cluster::Cluster;
@@ -13,7 +14,8 @@ use crate::connection::Connection;
 use crate::dial::dial_master;
 use crate::error::Failure;
 use crate::flight::Flight;
-use crate::url::Topology;
+use crate::sentinel;
+use crate::url::{Address, Topology};
 use crate::{Merging, RedisExecutor, ScriptCall};
 
 /// After a replica has refused a write the connection is dropped, so that a failover is noticed, and
@@ -59,6 +61,54 @@ impl Client {
         Arc::clone(&self.settings.warnings)
     }
 
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(&*self.nodes, Nodes::Cluster(_))
+    }
+
+    /// Sends commands about one key, which change nothing, to whoever has it; the reply to the last.
+    pub(crate) async fn ask(&self, key: &str, commands: &Pipeline) -> Result<Value, BackendError> {
+        let timeout = self.settings.timeout;
+        let ask = async {
+            match &*self.nodes {
+                Nodes::One(flight) => {
+                    let connection = flight.get().await?;
+                    let replies = connection.pipeline(commands).await?;
+                    Ok(replies.into_iter().next_back().unwrap_or(Value::Nil))
+                }
+                Nodes::Cluster(cluster) => cluster.ask(key, commands).await,
+            }
+        };
+        tokio::time::timeout(timeout, ask)
+            .await
+            .unwrap_or_else(|_| Err(self.late()))
+    }
+
+    /// Where a node that takes writes listens; of a cluster, any.
+    pub(crate) async fn any_master(&self) -> Result<Address, BackendError> {
+        match &self.settings.target.topology {
+            Topology::Single(address) => Ok(address.clone()),
+            Topology::Sentinel { sentinels, master } => {
+                sentinel::master(&self.settings, sentinels, master).await
+            }
+            Topology::Cluster(seeds) => match &*self.nodes {
+                Nodes::Cluster(cluster) => cluster.any_master().await,
+                Nodes::One(_) => Ok(seeds[0].clone()),
+            },
+        }
+    }
+
+    fn late(&self) -> BackendError {
+        let (target, timeout) = (&self.settings.target, self.settings.timeout);
+        BackendError::new(
+            ErrorKind::Timeout,
+            format!("no answer from {target} within {timeout:?}"),
+        )
+    }
+
     async fn run_unbounded(&self, call: ScriptCall<'_>) -> Result<Vec<i64>, BackendError> {
         match &*self.nodes {
             Nodes::One(flight) => {
@@ -72,6 +122,10 @@ impl Client {
 }
 
 impl RedisExecutor for Client {
+    fn own_client(&self) -> Option<&Client> {
+        Some(self)
+    }
+
     fn merging(&self) -> Merging {
         match &*self.nodes {
             Nodes::One(_) => Merging::Always,
@@ -83,12 +137,7 @@ impl RedisExecutor for Client {
         let timeout = self.settings.timeout;
         tokio::time::timeout(timeout, self.run_unbounded(call))
             .await
-            .unwrap_or_else(|_| {
-                Err(BackendError::new(
-                    ErrorKind::Timeout,
-                    format!("no answer from {} within {timeout:?}", self.settings.target),
-                ))
-            })
+            .unwrap_or_else(|_| Err(self.late()))
     }
 }
 

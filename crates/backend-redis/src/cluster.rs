@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::Value;
+use redis::{Pipeline, Value};
 use tollgate_core::{BackendError, ErrorKind};
 
 use crate::ScriptCall;
@@ -107,6 +107,38 @@ impl Cluster {
                 Next::Again(error) | Next::Fail(error) => return Err(error),
             }
         }
+    }
+
+    /// The reply to the last of some commands that change nothing, of whoever has the key.
+    pub(crate) async fn ask(&self, key: &str, commands: &Pipeline) -> Result<Value, BackendError> {
+        let slot = key_slot(key);
+        let mut follow_ups = 0;
+        loop {
+            let address = self.master(slot).await?;
+            let connection = self.nodes.node(&address).get().await?;
+            let mut replies = connection.pipeline(commands).await?;
+            match replies.pop() {
+                Some(Value::ServerError(error)) if follow_ups < FOLLOW_UPS => match error.code() {
+                    "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" => {
+                        follow_ups += 1;
+                        self.map.renew();
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    _ => return Err(reply_error(&error)),
+                },
+                Some(reply) => return Ok(reply),
+                None => return Ok(Value::Nil),
+            }
+        }
+    }
+
+    /// Where some master listens.
+    pub(crate) async fn any_master(&self) -> Result<Address, BackendError> {
+        let map = self.map.get().await?;
+        map.masters
+            .first()
+            .cloned()
+            .ok_or_else(|| BackendError::new(ErrorKind::NotReady, "the cluster has no masters"))
     }
 
     async fn master(&self, slot: u16) -> Result<Address, BackendError> {

@@ -178,6 +178,12 @@ pub trait RedisExecutor: fmt::Debug + Send + Sync + 'static {
         Merging::Never
     }
 
+    /// Our own client, which can keep documents too. No other client is one.
+    #[doc(hidden)]
+    fn own_client(&self) -> Option<&crate::Client> {
+        None
+    }
+
     /// Runs a script and answers its integers.
     fn run(
         &self,

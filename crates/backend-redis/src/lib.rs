@@ -24,6 +24,7 @@ mod cluster;
 mod config;
 mod connection;
 mod dial;
+mod document;
 mod error;
 mod executor;
 mod flight;

@@ -7,7 +7,7 @@ use tollgate_core::{Algorithm, Quota};
 use crate::Script;
 
 /// How many there are.
-pub(crate) const SCRIPTS: usize = 11;
+pub(crate) const SCRIPTS: usize = 12;
 
 macro_rules! scripts {
     ($($index:literal $name:ident $text:literal),*) => {$(
@@ -31,7 +31,8 @@ scripts! {
     7 RESET "reset",
     8 PING "ping",
     9 LEASE "lease",
-    10 TOKEN_BUCKET_US_MANY "token_bucket_us_many"
+    10 TOKEN_BUCKET_US_MANY "token_bucket_us_many",
+    11 DOCUMENT "document"
 }
 
 /// The script that runs any operation on a policy of these quotas.

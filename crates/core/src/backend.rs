@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::{BackendError, Cost, Decision, Key, Policy, SharedLeases, Timestamp};
+use crate::{BackendError, Cost, Decision, Key, Policy, SharedDocuments, SharedLeases, Timestamp};
 
 /// What a call is about: a policy, the identity it counts for, and in virtual time the time.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +159,15 @@ pub trait CounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// The store as one of leases, if it can hold them. `None`, by default: it cannot, and neither
     /// can a wrapper, through which nothing but counting goes.
     fn leases(self: Arc<Self>) -> Option<SharedLeases>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
+    /// The store as one of documents, if it can keep them. `None`, by default: it cannot, and neither
+    /// can a wrapper.
+    fn documents(self: Arc<Self>) -> Option<SharedDocuments>
     where
         Self: Sized,
     {

@@ -7,7 +7,8 @@
 //!   [`Decision`], and its failure, the [`BackendError`];
 //! - [`StateStore`] and [`CasBackend`], which give any store that can compare and swap every
 //!   algorithm;
-//! - [`LeaseBackend`] for concurrency limits, and the [`Clock`].
+//! - [`LeaseBackend`] for concurrency limits, [`DocumentStore`] for what all processes must see the
+//!   same of, and the [`Clock`].
 //!
 //! ```
 //! use tollgate_core::algorithm::{Operation, apply};
@@ -29,6 +30,7 @@ mod cas;
 mod clock;
 mod cost;
 mod decision;
+mod document;
 mod error;
 mod key;
 mod lease;
@@ -46,6 +48,10 @@ pub use cas::{CasBackend, StateStore, Versioned};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use cost::{Cost, CostError};
 pub use decision::{Decision, Origin, QuotaAnswer};
+pub use document::{
+    Change, Changed, Collection, Document, DocumentFeed, DocumentStore, DynDocumentStore,
+    SharedDocuments,
+};
 pub use error::{BackendError, ErrorKind};
 pub use key::Key;
 pub use lease::{DynLeaseBackend, LeaseAnswer, LeaseBackend, LeaseSubject, SharedLeases};

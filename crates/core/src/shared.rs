@@ -6,7 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    BackendError, Batch, Cost, CounterBackend, Decision, Policy, Refund, SharedLeases, Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, Policy, Refund, SharedDocuments,
+    SharedLeases, Subject,
 };
 
 /// [`CounterBackend`] as an object; every backend is one.
@@ -52,6 +53,8 @@ pub trait DynCounterBackend: fmt::Debug + fmt::Display + Send + Sync + 'static {
     fn dyn_accepts(&self, policy: &Policy) -> Result<(), BackendError>;
     /// See [`CounterBackend::leases`].
     fn dyn_leases(self: Arc<Self>) -> Option<SharedLeases>;
+    /// See [`CounterBackend::documents`].
+    fn dyn_documents(self: Arc<Self>) -> Option<SharedDocuments>;
     /// See [`CounterBackend::warnings`].
     fn dyn_warnings(&self) -> Vec<String>;
 }
@@ -125,6 +128,10 @@ impl<B: CounterBackend> DynCounterBackend for B {
         self.leases()
     }
 
+    fn dyn_documents(self: Arc<Self>) -> Option<SharedDocuments> {
+        self.documents()
+    }
+
     fn dyn_warnings(&self) -> Vec<String> {
         self.warnings()
     }
@@ -146,6 +153,12 @@ impl SharedBackend {
     #[must_use]
     pub fn leases(&self) -> Option<SharedLeases> {
         Arc::clone(&self.0).dyn_leases()
+    }
+
+    /// The store as one of documents, if it can keep them: [`CounterBackend::documents`].
+    #[must_use]
+    pub fn documents(&self) -> Option<SharedDocuments> {
+        Arc::clone(&self.0).dyn_documents()
     }
 }
 
@@ -220,6 +233,10 @@ impl CounterBackend for SharedBackend {
 
     fn leases(self: Arc<Self>) -> Option<SharedLeases> {
         Self::leases(&self)
+    }
+
+    fn documents(self: Arc<Self>) -> Option<SharedDocuments> {
+        Self::documents(&self)
     }
 
     fn warnings(&self) -> Vec<String> {

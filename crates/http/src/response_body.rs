@@ -4,12 +4,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::layer::Watch;
-use crate::{SentEnd, Slot};
+use crate::Slot;
 
 pin_project! {
     /// The body that the service made, or that of a refusal.
@@ -23,7 +22,7 @@ pin_project! {
 pin_project! {
     #[project = ProjectedKind]
     enum Kind<B> {
-        Service { #[pin] body: B, watch: Option<Box<Watch>> },
+        Service { #[pin] body: B },
         Held { #[pin] body: B, slot: Option<Slot> },
         Own { bytes: Option<Bytes> },
     }
@@ -32,7 +31,7 @@ pin_project! {
 impl<B> ResponseBody<B> {
     pub(crate) const fn service(body: B) -> Self {
         Self {
-            kind: Kind::Service { body, watch: None },
+            kind: Kind::Service { body },
         }
     }
 
@@ -58,20 +57,6 @@ impl<B> ResponseBody<B> {
     }
 }
 
-impl<B: Body> ResponseBody<B> {
-    /// The service's, whose end settles something.
-    pub(crate) fn watched(body: B, mut watch: Box<Watch>) -> Self {
-        let mut all = Self::service(body);
-        if let Kind::Service { body, watch: kept } = &mut all.kind {
-            match body.is_end_stream() {
-                true => watch.ended(SentEnd::Whole),
-                false => *kept = Some(watch),
-            }
-        }
-        all
-    }
-}
-
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;
@@ -81,12 +66,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            ProjectedKind::Service { body, watch: None } => body.poll_frame(cx),
-            ProjectedKind::Service { mut body, watch } => {
-                let frame = ready!(body.as_mut().poll_frame(cx));
-                watched(&frame, body.is_end_stream(), watch);
-                Poll::Ready(frame)
-            }
+            ProjectedKind::Service { body } => body.poll_frame(cx),
             ProjectedKind::Held { mut body, slot } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 // Given back before the last byte leaves: whoever reads it may ask again at once.
@@ -101,39 +81,18 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Service { body, .. } | Kind::Held { body, .. } => body.is_end_stream(),
+            Kind::Service { body } | Kind::Held { body, .. } => body.is_end_stream(),
             Kind::Own { bytes } => bytes.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Service { body, .. } | Kind::Held { body, .. } => body.size_hint(),
+            Kind::Service { body } | Kind::Held { body, .. } => body.size_hint(),
             Kind::Own { bytes } => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |it| it.len() as u64))
             }
         }
-    }
-}
-
-/// Tells of a frame; at the end there is nothing more to watch, and it settles.
-fn watched<D: Buf, E>(
-    frame: &Option<Result<Frame<D>, E>>,
-    last: bool,
-    watch: &mut Option<Box<Watch>>,
-) {
-    let Some(watching) = watch else { return };
-    let over = match frame {
-        Some(Ok(frame)) => {
-            watching.passed(frame.data_ref().map_or(0, Buf::remaining));
-            last.then_some(SentEnd::Whole)
-        }
-        Some(Err(_)) => Some(SentEnd::Failed),
-        None => Some(SentEnd::Whole),
-    };
-    if let Some(end) = over {
-        watching.ended(end);
-        *watch = None;
     }
 }
 

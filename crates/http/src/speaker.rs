@@ -8,8 +8,6 @@ use tollgate_core::{Decision, Policy, Quota, QuotaAnswer};
 /// The quota that speaks for a decision, and what it says.
 #[derive(Clone, Copy, Debug)]
 pub struct Speaker<'a> {
-    /// Where it stands among the quotas.
-    pub position: usize,
     /// The quota.
     pub quota: &'a Quota,
     /// Its answer.
@@ -44,12 +42,7 @@ pub(crate) fn speaker_of<'a>(quotas: &'a [Quota], decision: &'a Decision) -> Opt
         quotas
             .iter()
             .zip(decision.quotas())
-            .enumerate()
-            .map(|(position, (quota, answer))| Speaker {
-                position,
-                quota,
-                answer,
-            })
+            .map(|(quota, answer)| Speaker { quota, answer })
     };
     let refusing = all()
         .filter(|it| !it.answer.allowed)

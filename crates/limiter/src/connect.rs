@@ -107,8 +107,7 @@ impl<'a> Connect<'a> {
         match scheme.as_str() {
             "memory" => self.memory(),
             "dynamodb" => self.dynamodb().await,
-            // The second is refused there, and told why.
-            "memcached" | "memcacheds" => self.memcached().await,
+            "memcached" => self.memcached().await,
             redis if url::is_redis(redis) => self.redis(redis).await,
             _ => Err(ConnectError::Unknown { scheme }),
         }

@@ -12,7 +12,7 @@ use metrics::Histogram;
 use tokio::time::Sleep;
 use tollgate_core::{
     BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, LeaseAnswer, LeaseBackend,
-    LeaseSubject, Policy, Refund, SharedLeases, Subject,
+    LeaseSubject, Policy, Refund, SharedDocuments, SharedLeases, Subject,
 };
 
 use crate::time::{FOREVER, Instant};
@@ -196,6 +196,10 @@ impl<B: CounterBackend> CounterBackend for Timeout<B> {
 
     /// None: only counting goes through here.
     fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
+    }
+
+    fn documents(self: Arc<Self>) -> Option<SharedDocuments> {
         None
     }
 

@@ -90,7 +90,7 @@ impl Admin {
         let method = request.method().clone();
         let mut response = match self.access.admits(&request, caller) {
             Err(failed) => failed.into_response(),
-            Ok(()) => self.routed(request.map(Body::new), caller).await,
+            Ok(()) => self.routed(request.map(Body::new), caller, id).await,
         };
         let problem = response.extensions_mut().remove::<Problem>();
         let audited = response.extensions_mut().remove::<Audited>();
@@ -113,8 +113,14 @@ impl Admin {
         Response::from_parts(head, body)
     }
 
-    async fn routed(&self, mut request: Request<Body>, caller: Caller) -> Response<Body> {
+    async fn routed(
+        &self,
+        mut request: Request<Body>,
+        caller: Caller,
+        id: &RequestId,
+    ) -> Response<Body> {
         request.extensions_mut().insert(caller);
+        request.extensions_mut().insert(id.clone());
         // No handler needs the token, so none can tell of it. Where requests speak for others, it
         // may be theirs.
         if request.uri().path() != paths::FORWARD_AUTH {

@@ -80,6 +80,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Run traces in virtual time and print, or check, the answers
     Replay(ReplayArgs),
+    /// Compare, apply and export rules
+    Rules(crate::rules::cli::RulesArgs),
     /// Make or show the DynamoDB table that counters are kept in
     #[cfg(feature = "dynamodb")]
     Dynamodb(DynamodbArgs),

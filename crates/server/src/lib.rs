@@ -88,6 +88,7 @@ fn run_command(cli: &Cli, matches: &ArgMatches) -> (ExitCode, Option<log::Logs>)
         (Command::Config(args), _) => config_command::run(args, matches),
         (Command::Check(args), _) => check::run(args, matches),
         (Command::Replay(args), _) => replay::run(args, matches),
+        (Command::Rules(args), _) => rules::cli::run(args, matches),
         #[cfg(feature = "dynamodb")]
         (Command::Dynamodb(args), _) => dynamodb::run(args),
     };

@@ -5,7 +5,6 @@ use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use tokio::task::JoinSet;
 use tollgate::Limiter;
 
@@ -13,7 +12,7 @@ use crate::admin::{Access, Admin, Shared, is_admin};
 use crate::config::Settings;
 use crate::engine::{Blocks, Engine};
 use crate::identity::{Digester, IdentityType, Resolver};
-use crate::rules::{Compiler, Table};
+use crate::rules::{Compiler, Keeping, RuleSettings, Rules, rest};
 use crate::{usage, v1};
 
 /// The parts that requests share.
@@ -23,6 +22,10 @@ pub(crate) struct Service {
     pub(crate) engine: Arc<Engine>,
     /// What operators use.
     pub(crate) admin: Admin,
+    /// The rules in force.
+    pub(crate) rules: Rules,
+    /// They are kept in step until it ends.
+    _keeping: Keeping,
     /// Whether they use a listener of its own.
     apart: bool,
     /// They end with it.
@@ -34,7 +37,7 @@ impl Service {
     ///
     /// # Errors
     /// Settings that cannot work together, and limits that the store cannot count.
-    pub(crate) fn new(
+    pub(crate) async fn new(
         settings: &Settings,
         limiter: &Limiter,
         listener: IpAddr,
@@ -61,12 +64,26 @@ impl Service {
                 named.map_or_else(|_| text.as_bytes().to_vec(), |it| it.value().to_vec())
             }),
         };
-        let rules = Arc::new(ArcSwap::from_pointee(Table::empty(&compiler)?));
-        let engine = Arc::new(Engine::new(resolver, digester, rules, Blocks::default()));
+        let kept = RuleSettings {
+            file: settings.rules.file.clone(),
+            cache_ttl: settings.rules.cache_ttl,
+            prefix: settings.prefix.clone(),
+            require_store: settings.require_backend_at_start,
+        };
+        let (rules, keeping) = Rules::start(compiler, kept).await?;
+        let engine = Arc::new(Engine::new(
+            resolver,
+            digester,
+            rules.shared_table(),
+            Blocks::default(),
+        ));
         let shared = Shared {
             engine: Arc::clone(&engine),
         };
-        let router = usage::routes().merge(v1::routes()).with_state(shared);
+        let router = usage::routes()
+            .merge(v1::routes())
+            .with_state(shared)
+            .merge(rest::routes(rules.clone()));
         let Settings { admin, .. } = settings;
         let access = Access::new(admin.token.as_deref(), admin.open, listener);
         let mut tasks = JoinSet::new();
@@ -76,6 +93,8 @@ impl Service {
         Ok(Self {
             engine,
             admin: Admin::new(access, router),
+            rules,
+            _keeping: keeping,
             apart: admin.listen.is_some(),
             _tasks: tasks,
         })

@@ -1,7 +1,6 @@
 //! Reaching the store that a URL names.
 
 use std::error::Error;
-use std::time::Duration;
 
 use tollgate::{Connect, ConnectError, SharedBackend};
 
@@ -18,16 +17,15 @@ pub(crate) fn name(url: &str) -> &str {
     }
 }
 
-/// The store, which must answer now. Its client is as patient as the command.
+/// The store, which must answer now if `require` says so.
 pub(crate) async fn connect(
     url: &str,
     prefix: &str,
-    timeout: Duration,
+    require: bool,
 ) -> Result<SharedBackend, ConnectError> {
     Connect::new(url)
         .prefix(prefix)
-        .timeout(timeout)
-        .require(true)
+        .require(require)
         .connect()
         .await
 }

@@ -6,17 +6,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Method, Request, Response, request, response};
-use http_body::Body;
+use http::{Request, Response, request, response};
 use pin_project_lite::pin_project;
+use tollgate_core::Decision;
 use tower_service::Service;
 
 use super::answer::Refusal;
 use super::decide::{Charges, Unlimited, Verdict, joined};
-use super::prepared::{Of, Prepared};
-use super::sent::Watch;
-use super::settle::{ActualCost, Settle, settle};
-use super::{CostMeter, Hooks, SentEnd};
+use super::prepared::{Entry, Prepared};
+use super::settle::{Settle, said, settle};
 use crate::{Limited, ResponseBody};
 
 /// A service whose requests are limited. [`RateLimitLayer`](crate::RateLimitLayer) makes it.
@@ -35,7 +33,6 @@ impl<S> RateLimitService<S> {
 impl<S, A, B> Service<Request<A>> for RateLimitService<S>
 where
     S: Service<Request<A>, Response = Response<B>> + Clone,
-    B: Body,
 {
     type Response = Response<ResponseBody<B>>;
     type Error = S::Error;
@@ -47,7 +44,7 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let (mut request, body) = request.into_parts();
-        let Some(number) = self.prepared.number(&request) else {
+        let Some(entry) = self.prepared.entry(&request) else {
             let future = self.inner.call(Request::from_parts(request, body));
             return State::Service {
                 future,
@@ -55,20 +52,23 @@ where
             }
             .into();
         };
-        let entry = self.prepared.entry(number);
         let Some(verdict) = self.prepared.decide_now(entry, &request) else {
-            let of = Of::new(&self.prepared, number);
+            let (prepared, entry) = (Arc::clone(&self.prepared), Arc::clone(entry));
             // The service that was polled is the one that must be called.
             let service = self.inner.clone();
             let service = std::mem::replace(&mut self.inner, service);
-            let waiting = Some(Box::new((service, body, of.clone())));
+            let context = (Arc::clone(&prepared), Arc::clone(&entry));
             let deciding = Box::pin(async move {
-                let verdict = of.prepared.decide(of.entry(), &request).await;
+                let verdict = prepared.decide(&entry, &request).await;
                 (request, verdict)
             });
-            return State::Deciding { deciding, waiting }.into();
+            return State::Deciding {
+                deciding,
+                waiting: Some(Box::new((service, body, context))),
+            }
+            .into();
         };
-        match verdict_on(&self.prepared, number, &mut request, verdict) {
+        match verdict_on(&self.prepared, entry, &mut request, verdict) {
             Then::Answer(response) => State::Answer {
                 response: Some(response),
             },
@@ -90,82 +90,59 @@ enum Then<B> {
 
 /// What is done once the response is there.
 struct After {
-    of: Of,
+    prepared: Arc<Prepared>,
+    entry: Arc<Entry>,
     /// A layer around this one writes fields too.
     nested: bool,
-    /// Nothing was charged: the refusal was overruled.
-    overruled: bool,
-    charges: Charges,
-    watch: Option<Box<Watch>>,
-    /// The client asked for no body.
-    head: bool,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    Charged(Charges),
+    /// The refusal was overruled.
+    Overruled(Charges, Decision),
 }
 
 fn verdict_on<B>(
     prepared: &Arc<Prepared>,
-    number: usize,
+    entry: &Arc<Entry>,
     request: &mut request::Parts,
     verdict: Verdict,
 ) -> Then<B> {
-    let (charges, limited, overruled) = match verdict {
+    let nested = request.extensions.get::<Limited>().is_some();
+    let outcome = match verdict {
         Verdict::Admitted(charges) => {
-            let limited = joined(&charges);
-            (charges, limited, false)
+            let decision = joined(&charges);
+            let policy = charges.iter().next().map(|it| entry.policy(0, it).clone());
+            let policy = policy.unwrap_or_else(|| entry.policies[0].clone());
+            request.extensions.insert(Limited::new(policy, decision));
+            Outcome::Charged(charges)
         }
-        Verdict::Refused(charges) => {
-            let nested = request.extensions.get::<Limited>().is_some();
-            match prepared.refused(prepared.entry(number), &charges, request, nested) {
-                Refusal::Answer(response) => return Then::Answer(response),
-                Refusal::Continue(limited) => (charges, limited, true),
+        Verdict::Refused(charges) => match prepared.refused(entry, &charges, request, nested) {
+            Refusal::Answer(response) => return Then::Answer(response),
+            Refusal::Continue(decision) => {
+                let limited = Limited::new(entry.policies[0].clone(), decision.clone());
+                request.extensions.insert(limited);
+                Outcome::Overruled(charges, decision)
             }
-        }
+        },
         Verdict::Unlimited(Unlimited::Exempt) => return Then::Go(None),
         Verdict::Unlimited(Unlimited::Denied(denied)) => {
             return Then::Answer(Box::new(prepared.settings.telling.denied(denied, request)));
         }
     };
-    let of = Of::new(prepared, number);
-    let hooks = &of.entry().hooks;
-    let head = request.method == Method::HEAD;
-    let watch = (hooks.watch() && !overruled)
-        .then(|| Box::new(Watch::new(of.clone(), charges.clone(), head)));
     Then::Go(Some(After {
-        nested: request.extensions.insert(limited).is_some(),
-        of,
-        overruled,
-        charges,
-        watch,
-        head,
+        prepared: Arc::clone(prepared),
+        entry: Arc::clone(entry),
+        nested,
+        outcome,
     }))
 }
 
 impl After {
-    /// The response with the fields of what was charged.
-    fn finish<B: Body>(mut self, response: Response<B>) -> Response<ResponseBody<B>> {
-        let (mut parts, body) = response.into_parts();
-        self.write(&mut parts);
-        let body = match self.watch.take() {
-            None => ResponseBody::service(body),
-            Some(mut watch) => {
-                watch.answered(&parts);
-                ResponseBody::watched(body, watch)
-            }
-        };
-        Response::from_parts(parts, body)
-    }
-
-    fn write(&self, response: &mut response::Parts) {
-        let several;
-        let decision = match &self.charges {
-            Charges::One(charge) => charge.decision(),
-            several_charges => {
-                several = joined(several_charges);
-                several.decision()
-            }
-        };
-        let prepared = &self.of.prepared;
-        prepared.write(
-            &prepared.headers(self.of.entry(), &self.charges),
+    fn write(&self, charges: &Charges, decision: &Decision, response: &mut response::Parts) {
+        self.prepared.write(
+            &self.prepared.headers(&self.entry, charges),
             decision,
             false,
             self.nested,
@@ -174,57 +151,23 @@ impl After {
         );
     }
 
-    /// What becomes of the charge now that the head of the response is there.
-    fn said<B>(&mut self, response: Response<B>) -> (Settle, Response<B>) {
-        let hooks: &Hooks = &self.of.entry().hooks;
-        // Mostly nobody has anything to say.
-        if self.overruled || (!hooks.hear() && response.extensions().is_empty()) {
-            return (Settle::Keep, response);
-        }
-        let (parts, body) = response.into_parts();
-        let said = if let Some(ActualCost(cost)) = parts.extensions.get() {
-            Settle::Cost(*cost)
-        } else if parts.extensions.get::<CostMeter>().is_some() {
-            if self.watch.is_none() {
-                let watch = Watch::new(self.of.clone(), self.charges.clone(), self.head);
-                self.watch = Some(Box::new(watch));
+    /// The fields of what was charged.
+    fn finish<B>(&self, response: Response<B>) -> Response<ResponseBody<B>> {
+        let (mut parts, body) = response.into_parts();
+        match &self.outcome {
+            Outcome::Charged(charges @ Charges::One(charge)) => {
+                self.write(charges, &charge.decision, &mut parts);
             }
-            Settle::Keep
-        } else {
-            hooks.answered(&parts)
-        };
-        (said, Response::from_parts(parts, body))
-    }
-
-    /// What becomes of the charge now that there is an error in place of a response.
-    fn failed(&mut self) -> Settle {
-        if self.overruled {
-            return Settle::Keep;
+            Outcome::Charged(charges) => self.write(charges, &joined(charges), &mut parts),
+            Outcome::Overruled(charges, decision) => self.write(charges, decision, &mut parts),
         }
-        if self.of.entry().hooks.refund_failures() {
-            return Settle::Refund;
-        }
-        if let Some(watch) = &mut self.watch {
-            watch.ended(SentEnd::Failed);
-        }
-        Settle::Keep
-    }
-
-    /// Begins to settle in place of whoever else would.
-    fn settle(&mut self, said: Settle) -> Settling {
-        if let Some(watch) = self.watch.take() {
-            watch.disarm();
-        }
-        Box::pin(settle(self.of.clone(), self.charges.clone(), said))
+        Response::from_parts(parts, ResponseBody::service(body))
     }
 }
 
 type Deciding = Pin<Box<dyn Future<Output = (request::Parts, Verdict)> + Send>>;
 type Settling = Pin<Box<dyn Future<Output = Charges> + Send>>;
-/// The service that was polled, the body of the request, and its rule.
-type Waiting<S, A> = Box<(S, A, Of)>;
-/// What settles first, and what is answered then.
-type Answer<B, E> = Box<(After, Result<Response<B>, E>)>;
+type Of = (Arc<Prepared>, Arc<Entry>);
 
 pin_project! {
     /// The future of a response.
@@ -233,25 +176,25 @@ pin_project! {
         S: Service<Request<A>>,
     {
         #[pin]
-        state: State<S::Future, S, A, B, S::Error>,
+        state: State<S::Future, S, A, B>,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State<F, S, A, B, E> {
-        Deciding { deciding: Deciding, waiting: Option<Waiting<S, A>> },
+    enum State<F, S, A, B> {
+        Deciding { deciding: Deciding, waiting: Option<Box<(S, A, Of)>> },
         Service { #[pin] future: F, after: Option<After> },
-        Settling { settling: Settling, waiting: Option<Answer<B, E>> },
+        Settling { settling: Settling, waiting: Option<Box<(After, Response<B>)>> },
         Answer { response: Option<Box<Response<ResponseBody<B>>>> },
     }
 }
 
-impl<S, A, B> From<State<S::Future, S, A, B, S::Error>> for ResponseFuture<S, A, B>
+impl<S, A, B> From<State<S::Future, S, A, B>> for ResponseFuture<S, A, B>
 where
     S: Service<Request<A>>,
 {
-    fn from(state: State<S::Future, S, A, B, S::Error>) -> Self {
+    fn from(state: State<S::Future, S, A, B>) -> Self {
         Self { state }
     }
 }
@@ -259,7 +202,6 @@ where
 impl<S, A, B> Future for ResponseFuture<S, A, B>
 where
     S: Service<Request<A>, Response = Response<B>>,
-    B: Body,
 {
     type Output = Result<Response<ResponseBody<B>>, S::Error>;
 
@@ -270,8 +212,8 @@ where
             let next = match state.as_mut().project() {
                 Projected::Deciding { deciding, waiting } => {
                     let (mut request, verdict) = ready!(deciding.as_mut().poll(cx));
-                    let (mut service, body, of) = *waiting.take().expect(ONCE);
-                    match verdict_on(&of.prepared, of.number, &mut request, verdict) {
+                    let (mut service, body, (prepared, entry)) = *waiting.take().expect(ONCE);
+                    match verdict_on(&prepared, &entry, &mut request, verdict) {
                         Then::Answer(response) => State::Answer {
                             response: Some(response),
                         },
@@ -282,36 +224,20 @@ where
                     }
                 }
                 Projected::Service { future, after } => {
-                    let answer = ready!(future.poll(cx));
-                    let Some(mut after) = after.take() else {
-                        return Poll::Ready(answer.map(|it| it.map(ResponseBody::service)));
+                    let response = ready!(future.poll(cx))?;
+                    let Some(after) = after.take() else {
+                        return Poll::Ready(Ok(response.map(ResponseBody::service)));
                     };
-                    let (said, answer) = match answer {
-                        Ok(response) => {
-                            let (said, response) = after.said(response);
-                            if said == Settle::Keep {
-                                return Poll::Ready(Ok(after.finish(response)));
-                            }
-                            (said, Ok(response))
-                        }
-                        Err(error) => {
-                            let said = after.failed();
-                            if said == Settle::Keep {
-                                return Poll::Ready(Err(error));
-                            }
-                            (said, Err(error))
-                        }
-                    };
-                    State::Settling {
-                        settling: after.settle(said),
-                        waiting: Some(Box::new((after, answer))),
+                    match settling(after, response) {
+                        Ok(response) => return Poll::Ready(Ok(response)),
+                        Err(state) => state.into_state(),
                     }
                 }
                 Projected::Settling { settling, waiting } => {
                     let charges = ready!(settling.as_mut().poll(cx));
-                    let (mut after, answer) = *waiting.take().expect(ONCE);
-                    after.charges = charges;
-                    return Poll::Ready(answer.map(|response| after.finish(response)));
+                    let (mut after, response) = *waiting.take().expect(ONCE);
+                    after.outcome = Outcome::Charged(charges);
+                    return Poll::Ready(Ok(after.finish(response)));
                 }
                 Projected::Answer { response } => {
                     return Poll::Ready(Ok(*response.take().expect(ONCE)));
@@ -320,6 +246,50 @@ where
             state.set(next);
         }
     }
+}
+
+/// A settlement that takes its time.
+struct Unsettled<B> {
+    settling: Settling,
+    after: After,
+    response: Response<B>,
+}
+
+impl<B> Unsettled<B> {
+    fn into_state<F, S, A>(self) -> State<F, S, A, B> {
+        State::Settling {
+            settling: self.settling,
+            waiting: Some(Box::new((self.after, self.response))),
+        }
+    }
+}
+
+/// The response, or what has to be settled first.
+fn settling<B>(
+    mut after: After,
+    response: Response<B>,
+) -> Result<Response<ResponseBody<B>>, Box<Unsettled<B>>> {
+    let Outcome::Charged(_) = &after.outcome else {
+        return Ok(after.finish(response));
+    };
+    if after.entry.hooks.is_empty() && response.extensions().is_empty() {
+        return Ok(after.finish(response));
+    }
+    let (parts, body) = response.into_parts();
+    let said = said(&after.entry.hooks, &parts);
+    let response = Response::from_parts(parts, body);
+    if said == Settle::Keep {
+        return Ok(after.finish(response));
+    }
+    let nothing = Outcome::Charged(Charges::Many(Vec::new()));
+    let Outcome::Charged(charges) = std::mem::replace(&mut after.outcome, nothing) else {
+        unreachable!("it was just looked at")
+    };
+    Err(Box::new(Unsettled {
+        settling: Box::pin(settle(charges, said)),
+        after,
+        response,
+    }))
 }
 
 impl<S: fmt::Debug> fmt::Debug for RateLimitService<S> {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Policy, Refund, SharedLeases,
-    Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, ErrorKind, Policy, Refund,
+    SharedDocuments, SharedLeases, Subject,
 };
 
 use cell::{Cell, Outcome, Ticket};
@@ -205,6 +205,10 @@ impl<B: CounterBackend> CounterBackend for CircuitBreaker<B> {
 
     /// None: only counting goes through here.
     fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
+    }
+
+    fn documents(self: Arc<Self>) -> Option<SharedDocuments> {
         None
     }
 

@@ -13,8 +13,8 @@ use std::task::{Poll, Waker};
 use metrics::{Gauge, Histogram};
 use parking_lot::Mutex;
 use tollgate_core::{
-    self as core, BackendError, Cost, CounterBackend, Decision, Policy, Refund, SharedLeases,
-    Subject,
+    self as core, BackendError, Cost, CounterBackend, Decision, Policy, Refund, SharedDocuments,
+    SharedLeases, Subject,
 };
 
 use crate::identity::Seed;
@@ -287,6 +287,10 @@ impl<B: CounterBackend> CounterBackend for Coalesced<B> {
 
     /// None: only counting goes through here.
     fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
+    }
+
+    fn documents(self: Arc<Self>) -> Option<SharedDocuments> {
         None
     }
 

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, SharedLeases,
-    Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, SharedDocuments,
+    SharedLeases, Subject,
 };
 use tollgate_memory::MemoryBackend;
 
@@ -305,6 +305,10 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
 
     /// None: only counting goes through here.
     fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
+    }
+
+    fn documents(self: Arc<Self>) -> Option<SharedDocuments> {
         None
     }
 

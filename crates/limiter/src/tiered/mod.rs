@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_core::{
-    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, SharedLeases,
-    Subject,
+    BackendError, Batch, Cost, CounterBackend, Decision, Origin, Policy, Refund, SharedDocuments,
+    SharedLeases, Subject,
 };
 
 pub(crate) use table::{Asked, Recall};
@@ -301,6 +301,10 @@ impl<B: CounterBackend> CounterBackend for Tiered<B> {
 
     /// None: only counting goes through here.
     fn leases(self: Arc<Self>) -> Option<SharedLeases> {
+        None
+    }
+
+    fn documents(self: Arc<Self>) -> Option<SharedDocuments> {
         None
     }
 

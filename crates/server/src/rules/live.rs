@@ -14,7 +14,7 @@ use super::model::{Config, Rule, Slots};
 use super::pattern::Pattern;
 use super::read::DEFAULT_ID;
 use super::value::Values;
-use super::{Decimal, IdentityType, Window};
+use super::{Decimal, IdentityType};
 
 /// What a rule may ask of a request.
 #[derive(Clone, Copy, Debug)]
@@ -287,15 +287,6 @@ fn policy_name(algorithm: &str, id: &str, plan: &str, identity_type: IdentityTyp
     format!("{algorithm}:{id}{dot}{plan}:{identity_type}")
 }
 
-/// The default rule's ways to count of `DEFAULT_LIMIT` and `DEFAULT_WINDOW_SECONDS`.
-#[must_use]
-pub fn default_config(limit: u64, window_seconds: Decimal) -> Config {
-    Config::SlidingWindow(Window {
-        limit,
-        window_seconds,
-    })
-}
-
 impl LiveRule {
     /// The rule as it is written.
     #[must_use]
@@ -332,6 +323,16 @@ impl LiveRule {
         } else {
             Ruling::Counted(counted)
         }
+    }
+
+    /// The names under which it counts.
+    pub(super) fn policy_names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.counted)
+            .chain(self.plans.values())
+            .flat_map(|counted| {
+                let limit = counted.limit.as_ref().map(RateLimit::name);
+                limit.or_else(|| counted.slots.as_ref().map(Concurrency::name))
+            })
     }
 
     fn counted_for(&self, facts: &Facts<'_>) -> &Counted {

@@ -310,6 +310,20 @@ impl Rule {
         serde_json::to_vec(self).expect("texts and numbers always serialise")
     }
 
+    /// What of the one cannot become what it is in the other: its identity type, its algorithms.
+    #[must_use]
+    pub fn unlike(&self, before: &Self) -> Option<&'static str> {
+        let families =
+            |rule: &Self| -> Vec<_> { rule.configs().iter().map(Config::family).collect() };
+        if self.identity_type != before.identity_type {
+            Some("identity_type")
+        } else if self.algorithm() != before.algorithm() || families(self) != families(before) {
+            Some("algorithm")
+        } else {
+            None
+        }
+    }
+
     /// Whether what was used under the one rule is still used under the other: the same ways to
     /// count, over the same periods.
     #[must_use]

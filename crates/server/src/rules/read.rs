@@ -9,7 +9,7 @@ use tollgate_http::{Cidr, RequestId};
 
 use super::faults::{Fields, flag, text, whole};
 use super::model::{
-    Bucket, Config, Exempt, LimitFrom, Match, Mode, Moment, Plan, Rule, Slots, Window,
+    Bucket, Config, Exempt, LimitFrom, ManagedBy, Match, Mode, Moment, Plan, Rule, Slots, Window,
 };
 use super::pattern::Pattern;
 use super::{Decimal, Faults, IdentityType};
@@ -33,6 +33,25 @@ pub(super) fn rule(value: &Value) -> Result<Rule, Faults> {
         Some(rule) if faults.is_empty() => Ok(rule),
         _ => Err(faults),
     }
+}
+
+/// A rule that was stored: the service has set what only it sets.
+pub(super) fn stored(value: &Value) -> Result<Rule, Faults> {
+    let mut value = value.clone();
+    let managed_by = value.as_object_mut().and_then(|it| it.remove("managed_by"));
+    let mut rule = rule(&value)?;
+    rule.managed_by = match managed_by {
+        None | Some(Value::Null) => None,
+        Some(by) if by == "file" => Some(ManagedBy::File),
+        Some(by) => {
+            return Err(Faults::one(
+                "managed_by",
+                Some(&by),
+                "is not known; use file",
+            ));
+        }
+    };
+    Ok(rule)
 }
 
 fn fields_of_rule(mut fields: Fields<'_>) -> Option<Rule> {
@@ -463,6 +482,8 @@ fn list(
     most: usize,
     read: impl Fn(&str) -> Result<String, String>,
 ) -> Vec<String> {
+    // Whom a rule is for is no matter of logs.
+    let secret = field == "identity_values";
     let Some(value) = fields.find(field) else {
         return Vec::new();
     };
@@ -474,7 +495,12 @@ fn list(
     for (i, value) in list.iter().enumerate() {
         match text(value).and_then(&read) {
             Ok(text) => texts.push(text),
-            Err(problem) => fields.wrong(&format!("{field}[{i}]"), value, problem),
+            Err(problem) => {
+                let field = fields.path(&format!("{field}[{i}]"));
+                fields
+                    .faults
+                    .add(field, (!secret).then_some(value), problem);
+            }
         }
     }
     texts.sort_unstable();
@@ -530,7 +556,13 @@ fn headers(fields: &mut Fields<'_>) -> BTreeMap<String, String> {
                     fields.wrong(&field, value, "is there twice; names do not differ by case");
                 }
             }
-            (Ok(_), _) => fields.wrong(&field, value, "is no value of a header field"),
+            (Ok(_), _) => {
+                // It may be a secret.
+                let field = fields.path(&field);
+                fields
+                    .faults
+                    .add(field, None, "is no value of a header field");
+            }
             (Err(problem), _) => fields.wrong(&field, value, problem),
         }
     }

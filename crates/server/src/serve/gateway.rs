@@ -135,7 +135,10 @@ impl Gateway {
     ) -> Response<Body> {
         match (request.method(), path) {
             (&Method::GET | &Method::HEAD, "/health") => self.probes.alive().await,
-            (&Method::GET | &Method::HEAD, _) => self.probes.ready(draining).await,
+            (&Method::GET | &Method::HEAD, _) => {
+                let rules = self.service.rules.problem();
+                self.probes.ready(rules.as_deref(), draining).await
+            }
             _ => {
                 let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Use GET or HEAD");
                 let style = self.body.negotiated(request.headers());

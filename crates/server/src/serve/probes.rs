@@ -41,10 +41,10 @@ impl Probes {
     }
 
     /// Whether requests should be sent here: 503 while the program is stopping, else 200, and
-    /// whether limits are being enforced.
-    pub(super) async fn ready(&self, draining: bool) -> Response<Body> {
+    /// whether limits are being enforced. `rules` is what is wrong with the rules.
+    pub(super) async fn ready(&self, rules: Option<&str>, draining: bool) -> Response<Body> {
         let report = HealthReport::from(&self.probe.health().await);
-        let (code, document) = ready_document(&report, None, draining);
+        let (code, document) = ready_document(&report, rules, draining);
         json_text(code, document)
     }
 }

@@ -26,13 +26,12 @@ mod proxy;
 #[cfg(feature = "redis")]
 mod redis;
 mod replay;
+mod rules;
 #[cfg(feature = "redis")]
 mod service;
 mod settings;
 mod shutdown;
 mod slots;
-#[cfg(all(feature = "dynamodb", feature = "memcached"))]
-mod stores;
 mod upstream;
 #[cfg(feature = "redis")]
 mod usage;

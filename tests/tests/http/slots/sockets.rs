@@ -23,8 +23,7 @@ async fn echo(upgrade: WebSocketUpgrade) -> Response {
             match message {
                 Message::Text(text) if text == "bye" => return,
                 message @ (Message::Text(_) | Message::Binary(_)) => {
-                    let sent = socket.send(message).await;
-                    if sent.is_err() {
+                    if socket.send(message).await.is_err() {
                         return;
                     }
                 }
