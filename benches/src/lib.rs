@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! cargo run --profile bench -p tollgate-benches --features http --bin http            # the layer
+//! cargo bench -p tollgate-benches --features http --bench layer                       # its own part
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem          # keyed checks
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-bytes    # bytes a key
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-expire   # worst check
@@ -13,11 +14,16 @@
 //! cargo run --profile bench -p tollgate-benches --features redis --bin redis-load -- --url redis://..
 //! cargo run --profile bench -p tollgate-benches --features leases --bin leases -- --url redis://..
 //! cargo run --profile bench -p tollgate-benches --features memcached --bin memcached-load -- --address ..
+//! cargo run --profile bench -p tollgate-benches --features dynamodb --bin dynamodb-load -- --endpoint ..
 //! benches/redis/run.sh       # what each script costs a server     benches/redis/memory.sh   # bytes a key
 //! ```
 
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "inmem")]
 pub mod inmem;
+#[cfg(any(feature = "redis", feature = "memcached", feature = "dynamodb"))]
+pub mod load;
 
 /// `--name value` from the command line.
 #[must_use]

@@ -9,51 +9,17 @@
 
 use std::hint::black_box;
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::{ConnectInfo, Request};
-use axum::routing::get;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
-use tollgate::Limiter;
-use tollgate::http::{HeaderStyle, RateLimitLayer};
+use tollgate_benches::http::{apps, call, current_thread};
 use tollgate_benches::{list, median, number};
-use tower_governor::GovernorLayer;
-use tower_governor::governor::GovernorConfigBuilder;
-use tower_layer::layer_fn;
-use tower_service::Service;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
-
-fn hello() -> Router {
-    Router::new().route("/", get(|| async { "Hello, World!" }))
-}
-
-/// What any layer costs, as axum puts it around a route.
-#[derive(Clone)]
-struct Nothing<S>(S);
-
-impl<R, S: Service<R>> Service<R> for Nothing<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: R) -> S::Future {
-        self.0.call(request)
-    }
-}
 
 /// A server on a thread of its own, which says how much processor time it has used.
 struct Server {
@@ -136,45 +102,11 @@ async fn keep_asking(address: SocketAddr, end: Instant) -> u64 {
     requests
 }
 
-fn current_thread() -> Runtime {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.expect("a thread has a runtime")
-}
-
-/// A limit that admits all of it.
-fn ours(style: HeaderStyle) -> RateLimitLayer {
-    let backend = current_thread().block_on(tollgate::connect("memory://"));
-    let limiter = Limiter::builder(backend.expect("memory is there")).build();
-    let quota = "1000000000/s".parse().expect("it is one");
-    let limit = limiter.policy("api", [quota]).expect("the name is free");
-    RateLimitLayer::new(&limit).headers(style)
-}
-
-fn governor() -> Router {
-    let config = GovernorConfigBuilder::default()
-        .per_nanosecond(1)
-        .burst_size(u32::MAX)
-        .use_headers()
-        .finish();
-    let config = Arc::new(config.expect("it is one"));
-    hello().layer(GovernorLayer::new(config))
-}
-
 /// Nanoseconds of one call without any network: what remains of the difference.
-fn call(app: &mut Router, calls: u64) -> f64 {
+fn nanos_of(app: &mut Router, calls: u64) -> f64 {
     let start = clock_gettime(ClockId::ThreadCPUTime);
     for _ in 0..calls {
-        let mut request = Request::new(Body::empty());
-        let peer = SocketAddr::from(([127, 0, 0, 1], 50_000));
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let mut answering = pin!(app.call(request));
-        match answering
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-        {
-            Poll::Ready(Ok(response)) => drop(black_box(response)),
-            _ => unreachable!("memory answers at once"),
-        }
+        drop(black_box(call(app)));
     }
     let end = clock_gettime(ClockId::ThreadCPUTime);
     let nanos = (end.tv_sec - start.tv_sec) * 1_000_000_000 + end.tv_nsec - start.tv_nsec;
@@ -182,36 +114,22 @@ fn call(app: &mut Router, calls: u64) -> f64 {
 }
 
 fn main() {
-    let all = HeaderStyle::IETF | HeaderStyle::TRIPLE | HeaderStyle::X_RATELIMIT;
     let only = list("only", "all");
-    let apps: Vec<_> = [
-        ("no layer", hello()),
-        (
-            "a layer that does nothing",
-            hello().layer(layer_fn(Nothing)),
-        ),
-        ("tollgate, all headers", hello().layer(ours(all))),
-        (
-            "tollgate, default headers",
-            hello().layer(ours(HeaderStyle::IETF)),
-        ),
-        (
-            "tollgate, no headers",
-            hello().layer(ours(HeaderStyle::NONE)),
-        ),
-        ("tower_governor, headers", governor()),
-    ]
-    .into_iter()
-    .filter(|(name, _)| only == ["all"] || only.iter().any(|it| name.contains(it.as_str())))
-    .collect();
+    let apps: Vec<_> = apps()
+        .into_iter()
+        .filter(|(name, _)| only == ["all"] || only.iter().any(|it| name.contains(it.as_str())))
+        .collect();
     let rounds = number("rounds", 15);
     let calls = number("calls", 20_000);
     println!("{:<28}{:>10}", "without a network", "ns CPU");
     for (name, app) in &apps {
         // As a server has it.
         let mut app = app.clone().with_state(());
-        let nanos = (0..rounds).map(|_| call(&mut app, calls)).collect();
+        let nanos = (0..rounds).map(|_| nanos_of(&mut app, calls)).collect();
         println!("{name:<28}{:>10.0}", median(nanos));
+    }
+    if number("network", 1) == 0 {
+        return;
     }
     let servers: Vec<_> = apps
         .into_iter()

@@ -1,6 +1,6 @@
-//! Decisions a second over memcached from one process on one worker thread: ours, and the loop that
-//! everybody writes (gets, decide, cas, again if another was first) over the same client. And several
-//! processes on one hot key.
+//! Decisions a second over memcached from one process on one worker thread: ours (also without memory,
+//! and with concurrent charges coalesced), and the loop that everybody writes (gets, decide, cas, again
+//! if another was first) over the same client. And several processes on one hot key.
 //!
 //! ```text
 //! memcached-load --address 127.0.0.1:11211 [--tasks 1,64,256] [--keys 1,100000] [--seconds 2]
@@ -13,27 +13,19 @@
     reason = "a driver, which measures and fails by panicking"
 )]
 
-use std::future::Future;
-use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memcache::exp::{AsyncMetaClient, Meta, Ttl};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tollgate_benches::{arg, list, median, number};
-use tollgate_core::{Cost, CounterBackend, ErrorKind, Key, Policy, Quota, Subject};
+use tollgate::Coalesced;
+use tollgate_benches::load::{Check, Comparison, Limiter, Ours};
+use tollgate_benches::{arg, number};
+use tollgate_core::{Cost, CounterBackend, ErrorKind, Key, Policy, Quota, SharedBackend, Subject};
 use tollgate_memcached::MemcachedBackend;
-
-type Check<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
-
-/// Somebody who decides.
-trait Limiter: Send + Sync {
-    fn check<'a>(&'a self, key: &'a str) -> Check<'a>;
-}
 
 /// The hand-written loop: one number a key, the moment at which its bucket is full again.
 struct Floor(AsyncMetaClient);
@@ -68,19 +60,7 @@ impl Limiter for Floor {
     }
 }
 
-struct Ours(MemcachedBackend, Policy);
-
-impl Limiter for Ours {
-    fn check<'a>(&'a self, key: &'a str) -> Check<'a> {
-        Box::pin(async move {
-            let key = Key::from(key);
-            let decision = self.0.acquire(Subject::new(&self.1, &key), Cost::ONE).await;
-            decision.unwrap().allowed()
-        })
-    }
-}
-
-const NAMES: [&str; 3] = ["floor", "ours-reading", "ours"];
+const NAMES: [&str; 4] = ["floor", "ours-reading", "ours", "ours-coalesced"];
 const PATIENCE: Duration = Duration::from_secs(10);
 
 async fn backend(address: &str, query: &str) -> MemcachedBackend {
@@ -106,24 +86,17 @@ async fn make(name: &str, address: &str) -> Box<dyn Limiter> {
                 .io_timeout(Some(PATIENCE));
             Box::new(Floor(client.connect_async(address).await.unwrap()))
         }
+        // As a limiter has it: who waits for another's trip does not carry a call of its own.
+        "ours-coalesced" => {
+            let store = SharedBackend::new(backend(address, "").await);
+            let policy = Policy::new(name, [quota]).unwrap();
+            Box::new(Ours(Coalesced::new(store), policy))
+        }
         // Without memory: two trips a decision, like the loop.
         "ours-reading" => ours("?memory=0").await,
         "ours" => ours("").await,
         _ => panic!("--only: {name:?} is none of {NAMES:?}"),
     }
-}
-
-/// What one round of one limiter measured.
-struct Round {
-    rate: f64,
-    trips: f64,
-    client_cpu: f64,
-    p50: f64,
-}
-
-fn cpu_seconds() -> f64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 /// How many gets and sets the server has seen.
@@ -142,112 +115,16 @@ async fn trips(address: &str) -> u64 {
     trips
 }
 
-async fn load(
-    address: &str,
-    limiter: &Arc<Box<dyn Limiter>>,
-    keys: &Arc<Vec<String>>,
-    tasks: u64,
-    seconds: u64,
-) -> Round {
-    let count = Arc::new(AtomicU64::new(0));
-    let before = trips(address).await;
-    let (began, cpu) = (Instant::now(), cpu_seconds());
-    let running: Vec<_> = (0..tasks)
-        .map(|task| {
-            let (limiter, keys, count) =
-                (Arc::clone(limiter), Arc::clone(keys), Arc::clone(&count));
-            tokio::spawn(async move {
-                let mut random = task * 7_919 + 1;
-                let mut waits = Vec::new();
-                while began.elapsed() < Duration::from_secs(seconds) {
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1_442_695_040_888_963_407);
-                    let key = &keys[(random >> 33) as usize % keys.len()];
-                    let asked = Instant::now();
-                    std::hint::black_box(limiter.check(key).await);
-                    waits.push(asked.elapsed().as_secs_f64() * 1e6);
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-                waits
-            })
-        })
-        .collect();
-    let mut waits = Vec::new();
-    for task in running {
-        waits.extend(task.await.unwrap());
-    }
-    let took = began.elapsed().as_secs_f64();
-    let client_cpu = cpu_seconds() - cpu;
-    let count = count.load(Ordering::Relaxed) as f64;
-    Round {
-        rate: count / took,
-        trips: (trips(address).await - before) as f64 / count,
-        client_cpu: client_cpu * 1e6 / count,
-        p50: median(waits),
-    }
-}
-
-/// Each key once, so that none is new when it is measured.
-async fn warm(limiter: &Arc<Box<dyn Limiter>>, keys: &Arc<Vec<String>>) {
-    let running: Vec<_> = (0..16)
-        .map(|task| {
-            let (limiter, keys) = (Arc::clone(limiter), Arc::clone(keys));
-            tokio::spawn(async move {
-                for key in keys.iter().skip(task).step_by(16) {
-                    limiter.check(key).await;
-                }
-            })
-        })
-        .collect();
-    for task in running {
-        task.await.unwrap();
-    }
-}
-
 async fn one_process(address: &str) {
-    let (seconds, rounds) = (number("seconds", 2), number("rounds", 3));
-    let names = list("only", &NAMES.join(","));
-    println!(
-        "limiter          keys    tasks  decisions/s    x floor  trips  client cpu us  p50 us"
-    );
-    for keys in list("keys", "1,100000") {
-        let count: u64 = keys.parse().unwrap();
-        let all: Arc<Vec<_>> = Arc::new(
-            (0..count)
-                .map(|n| format!("key_tenant_0123456789abcdef_{count:06}_{n:012}"))
-                .collect(),
-        );
-        let mut limiters = Vec::new();
-        for name in &names {
-            let limiter = Arc::new(make(name, address).await);
-            warm(&limiter, &all).await;
-            limiters.push((name, limiter));
-        }
-        for tasks in list("tasks", "1,64,256") {
-            let mut measured: Vec<Vec<Round>> = limiters.iter().map(|_| Vec::new()).collect();
-            for _ in 0..rounds {
-                for (i, (_, limiter)) in limiters.iter().enumerate() {
-                    let tasks = tasks.parse().unwrap();
-                    measured[i].push(load(address, limiter, &all, tasks, seconds).await);
-                }
-            }
-            let middle =
-                |rounds: &[Round], of: fn(&Round) -> f64| median(rounds.iter().map(of).collect());
-            let floor = names.iter().position(|name| name == "floor");
-            let floor = floor.map_or(f64::NAN, |i| middle(&measured[i], |round| round.rate));
-            for ((name, _), rounds) in limiters.iter().zip(&measured) {
-                let rate = middle(rounds, |round| round.rate);
-                println!(
-                    "{name:<13} {keys:>7} {tasks:>8} {rate:>12.0} {:>10.2} {:>6.2} {:>14.1} {:>7.0}",
-                    rate / floor,
-                    middle(rounds, |round| round.trips),
-                    middle(rounds, |round| round.client_cpu),
-                    middle(rounds, |round| round.p50),
-                );
-            }
-        }
-    }
+    let comparison = Comparison {
+        names: &NAMES,
+        floor: "floor",
+        column: "trips",
+        warm: true,
+    };
+    let make = async |name: &str| make(name, address).await;
+    let trips = async || trips(address).await as f64;
+    comparison.run(make, trips).await;
 }
 
 /// One of several processes: so many charges on one key by 16 callers. Prints how many were

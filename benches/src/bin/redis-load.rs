@@ -8,29 +8,18 @@
 //! ```
 #![expect(
     clippy::unwrap_used,
-    clippy::disallowed_methods,
     reason = "a driver, which measures and fails by panicking"
 )]
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use rustix::time::{ClockId, clock_gettime};
 use tollgate::Coalesced;
-use tollgate_benches::{arg, list, median, number};
-use tollgate_core::{Cost, CounterBackend, Key, Policy, Quota, SharedBackend, Subject};
+use tollgate_benches::load::{Check, Comparison, Limiter, Ours};
+use tollgate_benches::{arg, number};
+use tollgate_core::{Policy, Quota, SharedBackend};
 use tollgate_redis::RedisBackend;
-
-type Check<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
-
-/// Somebody who decides.
-trait Limiter: Send + Sync {
-    fn check<'a>(&'a self, key: &'a str) -> Check<'a>;
-}
 
 /// A hand-written loop: the script, its two numbers, a key.
 struct Floor {
@@ -67,18 +56,6 @@ impl Limiter for Increment {
                 .await
                 .unwrap();
             true
-        })
-    }
-}
-
-struct Ours<B>(B, Policy);
-
-impl<B: CounterBackend> Limiter for Ours<B> {
-    fn check<'a>(&'a self, key: &'a str) -> Check<'a> {
-        Box::pin(async move {
-            let key = Key::from(key);
-            let decision = self.0.acquire(Subject::new(&self.1, &key), Cost::ONE).await;
-            decision.unwrap().allowed()
         })
     }
 }
@@ -161,19 +138,6 @@ async fn make(name: &str, url: &str) -> Box<dyn Limiter> {
     }
 }
 
-/// What one round of one limiter measured.
-struct Round {
-    rate: f64,
-    client_cpu: f64,
-    server_cpu: f64,
-    p50: f64,
-}
-
-fn cpu_seconds() -> f64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
-}
-
 /// What the server has used, in seconds.
 async fn server_seconds(watch: &mut MultiplexedConnection) -> f64 {
     let mut info = redis::cmd("INFO");
@@ -189,57 +153,8 @@ async fn server_seconds(watch: &mut MultiplexedConnection) -> f64 {
     text.lines().filter_map(used).take(2).sum()
 }
 
-async fn load(
-    watch: &mut MultiplexedConnection,
-    limiter: &Arc<Box<dyn Limiter>>,
-    keys: &Arc<Vec<String>>,
-    tasks: u64,
-    seconds: u64,
-) -> Round {
-    let count = Arc::new(AtomicU64::new(0));
-    let server = server_seconds(watch).await;
-    let (began, cpu) = (Instant::now(), cpu_seconds());
-    let running: Vec<_> = (0..tasks)
-        .map(|task| {
-            let (limiter, keys, count) =
-                (Arc::clone(limiter), Arc::clone(keys), Arc::clone(&count));
-            tokio::spawn(async move {
-                let mut random = task * 7_919 + 1;
-                let mut waits = Vec::new();
-                let mut asked = began;
-                while asked - began < Duration::from_secs(seconds) {
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1_442_695_040_888_963_407);
-                    let key = &keys[(random >> 33) as usize % keys.len()];
-                    std::hint::black_box(limiter.check(key).await);
-                    // The clock is read once a check: two reads are a tenth of a shared one.
-                    let answered = Instant::now();
-                    waits.push((answered - asked).as_secs_f64() * 1e6);
-                    asked = answered;
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-                waits
-            })
-        })
-        .collect();
-    let mut waits = Vec::new();
-    for task in running {
-        waits.extend(task.await.unwrap());
-    }
-    let count = count.load(Ordering::Relaxed) as f64;
-    let server = server_seconds(watch).await - server;
-    Round {
-        server_cpu: server * 1e6 / count,
-        rate: count / began.elapsed().as_secs_f64(),
-        client_cpu: (cpu_seconds() - cpu) * 1e6 / count,
-        p50: median(waits),
-    }
-}
-
 fn main() {
     let url = arg("url").unwrap_or_else(|| panic!("--url redis://.. is needed"));
-    let (seconds, rounds) = (number("seconds", 2), number("rounds", 3));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(number("threads", 1) as usize)
         .enable_all()
@@ -247,45 +162,15 @@ fn main() {
         .unwrap();
     runtime.block_on(async {
         let client = redis::Client::open(url.as_str()).unwrap();
-        let mut watch = client.get_multiplexed_async_connection().await.unwrap();
-        let names = list("only", &NAMES.join(","));
-        let mut limiters = Vec::new();
-        for name in &names {
-            limiters.push((name, Arc::new(make(name, &url).await)));
-        }
-        println!("limiter       keys    tasks  decisions/s    x floor  client cpu us  server cpu us  p50 us");
-        for keys in list("keys", "1,100000") {
-            // A new quota each time, so that no key is left over; 40 bytes each.
-            let count: u64 = keys.parse().unwrap();
-            let all: Arc<Vec<_>> = Arc::new(
-                (0..count)
-                    .map(|n| format!("key_tenant_0123456789abcdef_{n:012}"))
-                    .collect(),
-            );
-            for tasks in list("tasks", "1,64,256") {
-                let mut measured: Vec<Vec<Round>> = limiters.iter().map(|_| Vec::new()).collect();
-                for _ in 0..rounds {
-                    for (i, (_, limiter)) in limiters.iter().enumerate() {
-                        measured[i]
-                            .push(load(&mut watch, limiter, &all, tasks.parse().unwrap(), seconds).await);
-                    }
-                }
-                let middle = |rounds: &[Round], of: fn(&Round) -> f64| {
-                    median(rounds.iter().map(of).collect())
-                };
-                let floor = names.iter().position(|name| name == "floor");
-                let floor = floor.map_or(f64::NAN, |i| middle(&measured[i], |round| round.rate));
-                for ((name, _), rounds) in limiters.iter().zip(&measured) {
-                    let rate = middle(rounds, |round| round.rate);
-                    println!(
-                        "{name:<12} {keys:>7} {tasks:>6} {rate:>12.0} {:>10.2} {:>14.1} {:>14.1} {:>7.0}",
-                        rate / floor,
-                        middle(rounds, |round| round.client_cpu),
-                        middle(rounds, |round| round.server_cpu),
-                        middle(rounds, |round| round.p50),
-                    );
-                }
-            }
-        }
+        let watch = client.get_multiplexed_async_connection().await.unwrap();
+        let comparison = Comparison {
+            names: &NAMES,
+            floor: "floor",
+            column: "server cpu us",
+            warm: false,
+        };
+        let make = async |name: &str| make(name, &url).await;
+        let server = async || server_seconds(&mut watch.clone()).await * 1e6;
+        comparison.run(make, server).await;
     });
 }

@@ -1,7 +1,6 @@
 //! The backend: one conditional write a decision.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,18 +16,12 @@ use tollgate_core::{
 use crate::Builder;
 use crate::branch::{Commuting, has_log};
 use crate::client::{Client, Written};
+use crate::contention::{CONFLICTS, Rival, TRIES, back_off, in_turn, pause};
 use crate::error::is_conflict;
 use crate::memory::{Memory, Seen};
 use crate::record::{Held, PK};
 use crate::standing::Standing;
 use crate::update::Update;
-
-/// How often a call writes before it gives up against others that always come first. Only exact
-/// writes (a log, the last units of a range) can lose that often.
-const TRIES: u32 = 64;
-
-/// How often a call is tried again because a transaction or another region had hold of the item.
-const CONFLICTS: u32 = 8;
 
 /// How long an item stays after it decides like none, where the caller's clock counts.
 const CLOCK_MARGIN: Duration = Duration::from_secs(60);
@@ -53,8 +46,9 @@ const TURNS: usize = 256;
 ///   a window may take a second trip.
 /// - A refusal is one trip. One that is likely, by what was last seen, is asked by a read.
 /// - A **sliding log** is an item that is replaced under its revision. Its writers do make each
-///   other try again: those of one process queue up, several processes may see
-///   [`Contended`](ErrorKind::Contended). [`MAX_LOG`] bounds it, see [`check`](Self::check).
+///   other try again: those of one process queue up, and of several processes one that has lost four
+///   times has the others make way. After 64 requests it is [`Contended`](ErrorKind::Contended).
+///   [`MAX_LOG`] bounds the log, see [`check`](Self::check).
 /// - No write that charges is ever sent twice to find out about the first.
 /// - Exact: whole numbers, to the microsecond, up to 38 digits.
 /// - Time is the caller's, so the processes must run a time service. What a clock that is wrong by
@@ -182,6 +176,22 @@ impl DynamoBackend {
         Ok(held)
     }
 
+    /// Moves the revision on, whatever it is, so that the write of whoever else is about to fails. What
+    /// is there then.
+    async fn claim(&self, key: &str, hash: u64, held: Held) -> Result<Held, BackendError> {
+        let claimed = self
+            .client
+            .update(key, Update::claim(), ReturnValue::AllNew);
+        let found = match claimed.await {
+            Ok(Written::Yes(item)) => Held::of_item(Some(item)),
+            Ok(Written::No(item)) => Held::of_item(item),
+            Err(error) if is_conflict(&error) => return Ok(held),
+            Err(error) => return Err(error),
+        };
+        self.memory.put(hash, Seen::of(&found));
+        Ok(found)
+    }
+
     async fn change(
         &self,
         subject: Subject<'_>,
@@ -206,6 +216,7 @@ impl DynamoBackend {
             None => Held::default(),
         };
         let (mut writes, mut conflicts) = (0, 0);
+        let mut rival = Rival::default();
         while writes < TRIES {
             let mut after = held.record.clone();
             let (decisions, changed) = change.apply(quotas, &mut after, now);
@@ -227,8 +238,14 @@ impl DynamoBackend {
                 }
                 continue;
             }
+            if rival.claims(&held) {
+                writes += 1;
+                held = in_turn(&mut turn, self.claim(&key, hash, held)).await?;
+                continue;
+            }
             back_off(writes).await;
             writes += 1;
+            rival.begins();
             let commuting = change.commuting(quotas, &held, now, &decisions);
             let until = record::expires_at(&after);
             let next = held.next(after);
@@ -239,12 +256,14 @@ impl DynamoBackend {
                     if until > 0 {
                         update.expire(expires_at(until, now, virtual_time));
                     }
-                    self.client.update(&key, update, ReturnValue::AllNew).await
+                    let write = self.client.update(&key, update, ReturnValue::AllNew);
+                    in_turn(&mut turn, write).await
                 }
                 None => {
                     let until = expires_at(until, now, virtual_time);
                     let update = Update::exact(&held, &next, until);
-                    self.client.update(&key, update, ReturnValue::None).await
+                    let write = self.client.update(&key, update, ReturnValue::None);
+                    in_turn(&mut turn, write).await
                 }
             };
             match (written, commuting) {
@@ -265,7 +284,9 @@ impl DynamoBackend {
                     ));
                 }
                 (Ok(Written::No(item)), _) => {
-                    held = Held::of_item(item);
+                    let found = Held::of_item(item);
+                    rival.won(&held, &found).await;
+                    held = found;
                     self.memory.put(hash, Seen::of(&held));
                     sure = true;
                 }
@@ -328,21 +349,6 @@ pub(crate) fn expires_at(until: u64, now: Timestamp, virtual_time: bool) -> u64 
         until + CLOCK_MARGIN
     };
     until.as_micros().div_ceil(1_000_000)
-}
-
-/// After every eighth write that lost: waits a moment, not as long as others do. The others follow at
-/// once, for what the failed one brought is what the next one needs, and grows old.
-pub(crate) async fn back_off(writes: u32) {
-    if writes > 0 && writes.is_multiple_of(8) {
-        pause(writes / 8).await;
-    }
-}
-
-/// A random part of 1 ms, 2 ms, .. 32 ms.
-pub(crate) async fn pause(turn: u32) {
-    let most = 500_u64 << turn.min(6);
-    let micros = RandomState::new().hash_one(turn) % most;
-    tokio::time::sleep(Duration::from_micros(micros)).await;
 }
 
 fn malformed() -> BackendError {

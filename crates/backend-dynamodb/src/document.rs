@@ -13,7 +13,7 @@ use tollgate_core::{
 };
 
 use crate::DynamoBackend;
-use crate::backend::pause;
+use crate::contention::pause;
 use crate::error::of_call;
 use crate::record::{Attributes, PK};
 

@@ -20,16 +20,15 @@ use tollgate_core::{
     BackendError, ErrorKind, Key, LeaseAnswer, LeaseBackend, LeaseSubject, Timestamp, lease_key,
 };
 
-use crate::backend::{DynamoBackend, back_off, expires_at};
+use crate::backend::{DynamoBackend, expires_at};
 use crate::client::Written;
+use crate::contention::{TRIES, back_off};
 use crate::memory::Remembered;
 use crate::record::{Attributes, EXPIRES_AT, PK, SHAPE, n_value, number, number_of};
 use crate::update::Update;
 
 /// The most slots: an item may be 400 KB, and a holder takes some 35 bytes.
 const MAX_SLOTS: u32 = 8_000;
-
-const TRIES: u32 = 64;
 
 const WORD: &str = "leases";
 

@@ -21,6 +21,7 @@ mod backend;
 mod branch;
 mod client;
 mod config;
+mod contention;
 mod credentials;
 mod document;
 mod error;

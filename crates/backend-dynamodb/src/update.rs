@@ -66,6 +66,15 @@ impl Update {
         update
     }
 
+    /// Only moves the revision on, from whatever it is.
+    pub(crate) fn claim() -> Self {
+        let mut update = Self::default();
+        update.when(format!("attribute_exists({REVISION})"));
+        let one = update.number(1);
+        update.set(REVISION, format!("{REVISION} + {one}"));
+        update
+    }
+
     /// The attributes decide, but for `expires_at`; or the revision alone, which changes with them.
     fn when_held(&mut self, held: &Held) {
         match &held.attributes {

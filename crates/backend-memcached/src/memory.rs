@@ -1,9 +1,10 @@
 //! What this process wrote last, so that its next write of the same key need not read first.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use foldhash::quality::RandomState;
 use moka::sync::Cache;
 use tollgate_core::Versioned;
 
@@ -44,7 +45,7 @@ impl Memory {
         Self {
             known: Cache::builder().weigher(weigh).max_capacity(bytes).build(),
             enabled: bytes > 0,
-            seeds: [RandomState::new(), RandomState::new()],
+            seeds: [RandomState::default(), RandomState::default()],
         }
     }
 
@@ -55,6 +56,11 @@ impl Memory {
             .each_ref()
             .map(|seed| u128::from(seed.hash_one(key)));
         high << 64 | low
+    }
+
+    /// Whether it remembers anything.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.enabled
     }
 
     /// What the value is, unless somebody else wrote meanwhile.

@@ -168,15 +168,16 @@ impl Checkout {
         self.began = Some(began);
         let connection = self.connection.as_mut();
         let connection = connection.expect("it is given back only when this is dropped");
-        let command = command.flag(format!("O{began}"));
+        let number = format!("O{began}");
+        let command = command.flag(number.as_str());
         let answer = connection.execute(&command).await;
         let address = &self.server.address;
         match answer.and_then(parse_meta_result) {
             Ok(result) => {
                 // The server gives the number back, but for what is not there. Another one is the
                 // answer to something else: what follows on this connection is too.
-                let number = result.opaque.as_deref();
-                if result.rc != ReturnCode::En && number != Some(began.to_string().as_bytes()) {
+                let told = result.opaque.as_deref();
+                if result.rc != ReturnCode::En && told != Some(&number.as_bytes()[1..]) {
                     return Err(error::of_answer(address));
                 }
                 connection.works(self.server.next_moment());

@@ -1,7 +1,8 @@
 //! Who is limited. What leaves the process is a digest.
 
-use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,13 +22,62 @@ use sha2::{Digest, Sha256};
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
-    bytes: Cow<'a, [u8]>,
+    bytes: Bytes<'a>,
     /// Whether the bytes are a digest already.
     digested: bool,
 }
 
+/// Most keys are short, and a short one that is owned needs no allocation.
+#[derive(Clone)]
+enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+/// Room for a short name and an address.
+const SHORT: usize = 46;
+
+impl Bytes<'_> {
+    fn owned(bytes: &[u8]) -> Bytes<'static> {
+        if bytes.len() > SHORT {
+            return Bytes::Long(bytes.into());
+        }
+        let mut short = [0; SHORT];
+        short[..bytes.len()].copy_from_slice(bytes);
+        Bytes::Short(bytes.len() as u8, short)
+    }
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Short(length, bytes) => &bytes[..usize::from(*length)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// The same bytes, whoever owns them.
+impl PartialEq for Bytes<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Bytes<'_> {}
+
+impl Hash for Bytes<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
 impl<'a> Key<'a> {
-    const fn of(bytes: Cow<'a, [u8]>) -> Self {
+    const fn of(bytes: Bytes<'a>) -> Self {
         Self {
             bytes,
             digested: false,
@@ -47,7 +97,7 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn from_digest(digest: [u8; 32]) -> Key<'static> {
         Key {
-            bytes: Cow::Owned(digest.to_vec()),
+            bytes: Bytes::owned(&digest),
             digested: true,
         }
     }
@@ -55,16 +105,31 @@ impl<'a> Key<'a> {
     /// A key made of several parts that never collides with another division of the same text, nor
     /// with a key that is plain text.
     pub fn from_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
+        let (mut short, mut length) = ([0; SHORT], 0);
+        let mut long = Vec::new();
+        let mut write = |bytes: &[u8]| match short.get_mut(length..length + bytes.len()) {
+            Some(room) if long.is_empty() => {
+                room.copy_from_slice(bytes);
+                length += bytes.len();
+            }
+            _ => {
+                if long.is_empty() {
+                    long.extend_from_slice(&short[..length]);
+                }
+                long.extend_from_slice(bytes);
+            }
+        };
         // 0xFF never occurs in UTF-8, so no text starts like this.
-        // Room for a short name and an address, so that most keys take one allocation.
-        let mut bytes = Vec::with_capacity(64);
-        bytes.push(0xFF);
+        write(&[0xFF]);
         for part in parts {
             let part = part.as_ref();
-            bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
-            bytes.extend_from_slice(part);
+            write(&(part.len() as u64).to_be_bytes());
+            write(part);
         }
-        Key::of(Cow::Owned(bytes))
+        Key::of(match long.is_empty() {
+            true => Bytes::Short(length as u8, short),
+            false => Bytes::Long(long.into()),
+        })
     }
 
     /// The identity itself. For backends, which hash it.
@@ -77,7 +142,7 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn as_ref(&self) -> Key<'_> {
         Key {
-            bytes: Cow::Borrowed(&self.bytes),
+            bytes: Bytes::Borrowed(&self.bytes),
             digested: self.digested,
         }
     }
@@ -86,7 +151,11 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn into_owned(self) -> Key<'static> {
         Key {
-            bytes: Cow::Owned(self.bytes.into_owned()),
+            bytes: match self.bytes {
+                Bytes::Borrowed(bytes) => Bytes::owned(bytes),
+                Bytes::Short(length, bytes) => Bytes::Short(length, bytes),
+                Bytes::Long(bytes) => Bytes::Long(bytes),
+            },
             digested: self.digested,
         }
     }
@@ -98,7 +167,7 @@ impl<'a> Key<'a> {
         if self.digested {
             return hex(&self.bytes);
         }
-        URL_SAFE_NO_PAD.encode(&Sha256::digest(&self.bytes)[..16])
+        URL_SAFE_NO_PAD.encode(&Sha256::digest(&*self.bytes)[..16])
     }
 }
 
@@ -112,25 +181,25 @@ fn hex(bytes: &[u8]) -> String {
 
 impl<'a> From<&'a str> for Key<'a> {
     fn from(text: &'a str) -> Self {
-        Self::of(Cow::Borrowed(text.as_bytes()))
+        Self::of(Bytes::Borrowed(text.as_bytes()))
     }
 }
 
 impl<'a> From<&'a String> for Key<'a> {
     fn from(text: &'a String) -> Self {
-        Self::of(Cow::Borrowed(text.as_bytes()))
+        Self::of(Bytes::Borrowed(text.as_bytes()))
     }
 }
 
 impl From<String> for Key<'_> {
     fn from(text: String) -> Self {
-        Self::of(Cow::Owned(text.into_bytes()))
+        Self::of(Bytes::owned(text.as_bytes()))
     }
 }
 
 impl<'a> From<&'a [u8]> for Key<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self::of(Cow::Borrowed(bytes))
+        Self::of(Bytes::Borrowed(bytes))
     }
 }
 
@@ -143,5 +212,32 @@ impl<'a> From<&'a Key<'_>> for Key<'a> {
 impl fmt::Debug for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.digest())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher as _;
+
+    use super::*;
+
+    #[test]
+    fn keys_of_every_length_are_the_same_however_they_are_kept() {
+        let hasher = std::hash::RandomState::new();
+        for length in 0..200 {
+            let text = "x".repeat(length);
+            let parts = Key::from_parts([b"ip", text.as_bytes()]);
+            let mut bytes = vec![0xFF];
+            for part in [&b"ip"[..], text.as_bytes()] {
+                bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
+                bytes.extend_from_slice(part);
+            }
+            assert_eq!(parts.as_bytes(), bytes, "{length}");
+            let borrowed = Key::from(&bytes[..]);
+            let owned = borrowed.clone().into_owned();
+            assert!(borrowed == parts && owned == parts);
+            assert_eq!(hasher.hash_one(&owned), hasher.hash_one(&borrowed));
+            assert_eq!(Key::from(text.clone()).digest(), Key::from(&text).digest());
+        }
     }
 }

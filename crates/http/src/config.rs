@@ -2,6 +2,8 @@
 
 mod decimal;
 mod error;
+#[cfg(feature = "jwt")]
+mod jwt;
 mod raw;
 mod read;
 #[cfg(test)]
@@ -19,6 +21,8 @@ use crate::{
 };
 
 pub use error::{ConfigError, Mistake};
+#[cfg(feature = "jwt")]
+pub use jwt::{JwtConfig, JwtKeySource};
 pub use raw::environment;
 
 /// What the environment variables of the settings begin with.
@@ -50,7 +54,7 @@ pub enum OnFailure {
 /// | `window` | `60.0` | seconds, with at most 6 decimal places, read exactly |
 /// | `burst` | the limit | the most at once |
 /// | `name` | `"default"` | the name of the policy |
-/// | `key_sources` | `["subject", "tenant", "api_key", "ip"]` | who is limited; the first that answers wins. Also `cookie:NAME`, `header:NAME`, `path:NAME`, and the names of sources that the program brings, such as `jwt` |
+/// | `key_sources` | `["subject", "tenant", "api_key", "ip"]` | who is limited; the first that answers wins. Also `cookie:NAME`, `header:NAME`, `path:NAME`, `jwt` (with the feature), and the names of sources that the program brings |
 /// | `api_key_header` | none | the header of API keys; without it `api_key` is silent |
 /// | `api_keys_file` | none | the keys that are known, see [`ApiKeys::with_list`]; without it upstream must have verified them |
 /// | `fail_open` | `true` | whether requests are admitted while the store fails; else 503 |
@@ -65,6 +69,7 @@ pub enum OnFailure {
 /// | `trusted_hops` | none | or how many proxies stand before the service |
 /// | `forwarded_header` | `"X-Forwarded-For"` | the header that they write |
 /// | `plans` | none | a table of plans and their quotas: `pro = "5000/h"` |
+/// | `jwt_issuer`, `jwt_audience`, `jwt_algorithms` and more | none | tokens for the source `jwt`, see `JwtConfig` (feature `jwt`) |
 ///
 /// ```
 /// use tollgate_http::RateLimitConfig;
@@ -109,6 +114,9 @@ pub struct RateLimitConfig {
     pub trusted_proxies: Option<TrustedProxies>,
     /// The quotas of plans, by their names: each is a policy of its own.
     pub plans: BTreeMap<String, Policy>,
+    /// The tokens of the source `jwt`.
+    #[cfg(feature = "jwt")]
+    pub jwt: Option<JwtConfig>,
 }
 
 /// A source that the program brings, under the name that `key_sources` may use.
@@ -169,6 +177,15 @@ impl RateLimitConfig {
             None if name == "tenant" => Arc::new(Tenant::source()),
             None if name == "ip" => Arc::new(Ip::new(self.prefixes)),
             None if name == "api_key" => return self.api_keys(),
+            #[cfg(feature = "jwt")]
+            None if name == "jwt" => match &self.jwt {
+                Some(jwt) => Arc::new(jwt.source()?),
+                None => {
+                    let problem = "nothing says how tokens are verified; set jwt_issuer, \
+                                   jwt_audience, jwt_algorithms and a key";
+                    return Err(wrong(problem.into()));
+                }
+            },
             Some(("header", name)) => Arc::new(header(name)?),
             Some(("cookie", name)) if !name.is_empty() => Arc::new(Cookie::new(name)),
             #[cfg(feature = "axum")]

@@ -1,6 +1,5 @@
 //! The rate limit fields of a response.
 
-use bytes::BytesMut;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 use tollgate_core::{Decision, Policy, Quota, QuotaAnswer, Timestamp};
@@ -46,9 +45,15 @@ pub struct RateLimitHeaders {
     /// Of all policies, as are the items.
     quotas: Box<[Quota]>,
     style: HeaderStyle,
+    /// How many fields that is.
+    fields: usize,
     /// What begins each item of `RateLimit`: `"name";r=`.
     items: Box<[Box<[u8]>]>,
+    /// The longest that `RateLimit` can get.
+    room: usize,
     policy_field: HeaderValue,
+    /// The limit of each quota, as fields of one quota tell it.
+    limits: Box<[HeaderValue]>,
 }
 
 impl RateLimitHeaders {
@@ -71,12 +76,19 @@ impl RateLimitHeaders {
                 .parameter(param("q"), integer(quota.capacity()))
                 .parameter(param("w"), integer(window(quota)));
         }
+        let limits = quotas.iter().map(|quota| number(quota.capacity()));
+        let items: Box<[_]> = items.iter().map(|item| beginning(item)).collect();
+        let threes = [HeaderStyle::TRIPLE, HeaderStyle::X_RATELIMIT];
+        let threes = threes.into_iter().filter(|it| style.contains(*it)).count();
         Self {
             policy_field: text(&list.finish().unwrap_or_default()),
             policy: policy.clone(),
+            limits: limits.collect(),
             quotas,
             style,
-            items: items.iter().map(|item| beginning(item)).collect(),
+            fields: 2 * usize::from(style.contains(HeaderStyle::IETF)) + 3 * threes,
+            room: items.iter().map(|item| item.len() + AROUND).sum(),
+            items,
         }
     }
 
@@ -105,12 +117,11 @@ impl RateLimitHeaders {
         now: Timestamp,
         headers: &mut HeaderMap,
     ) {
-        // All at once, or the map grows twice.
-        headers.reserve(8);
-        let mut text = BytesMut::with_capacity(ROOM);
+        // All at once, or the map grows twice; and not more, or it grows where it need not.
+        headers.reserve(self.fields);
         if self.style.contains(HeaderStyle::IETF) {
             headers.insert(RATELIMIT_POLICY, self.policy_field.clone());
-            match self.ratelimit(decision, &mut text) {
+            match self.ratelimit(decision) {
                 Some(field) => {
                     headers.insert(RATELIMIT, field);
                 }
@@ -119,7 +130,7 @@ impl RateLimitHeaders {
                 }
             }
         }
-        self.write_threes(decision, now, headers, &mut text);
+        self.write_threes(decision, now, headers);
     }
 
     /// The same beside those that another layer has written. The fields that have room for one quota
@@ -131,25 +142,18 @@ impl RateLimitHeaders {
         speaks: bool,
         headers: &mut HeaderMap,
     ) {
-        let mut text = BytesMut::with_capacity(ROOM);
         if self.style.contains(HeaderStyle::IETF) {
             headers.append(RATELIMIT_POLICY, self.policy_field.clone());
-            if let Some(field) = self.ratelimit(decision, &mut text) {
+            if let Some(field) = self.ratelimit(decision) {
                 headers.append(RATELIMIT, field);
             }
         }
         if speaks {
-            self.write_threes(decision, now, headers, &mut text);
+            self.write_threes(decision, now, headers);
         }
     }
 
-    fn write_threes(
-        &self,
-        decision: &Decision,
-        now: Timestamp,
-        headers: &mut HeaderMap,
-        text: &mut BytesMut,
-    ) {
+    fn write_threes(&self, decision: &Decision, now: Timestamp, headers: &mut HeaderMap) {
         let (triple, epoch) = (
             self.style.contains(HeaderStyle::TRIPLE),
             self.style.contains(HeaderStyle::X_RATELIMIT),
@@ -162,73 +166,104 @@ impl RateLimitHeaders {
             .is_enforced()
             .then(|| speaker_of(&self.quotas, decision))
             .flatten();
-        let one = |reset: fn(Timestamp, &QuotaAnswer) -> u64| {
-            speaker.map(|it| {
-                [
-                    it.quota.capacity(),
-                    it.answer.remaining,
-                    reset(now, it.answer),
-                ]
-            })
+        let Some(speaker) = speaker else {
+            for name in TRIPLE.into_iter().filter(|_| triple) {
+                headers.remove(name);
+            }
+            for name in X_RATELIMIT.into_iter().filter(|_| epoch) {
+                headers.remove(name);
+            }
+            return;
         };
+        let limit = &self.limits[speaker.position];
+        let QuotaAnswer {
+            remaining,
+            reset_after,
+            ..
+        } = *speaker.answer;
+        let remaining = number(remaining);
         if triple {
-            three(
-                headers,
-                text,
-                TRIPLE,
-                one(|_, answer| ceil(answer.reset_after)),
-            );
+            let [a, b, c] = TRIPLE;
+            headers.insert(a, limit.clone());
+            headers.insert(b, remaining.clone());
+            headers.insert(c, number(ceil(reset_after)));
         }
         if epoch {
-            let reset = one(|now, answer| epoch_second(now, answer.reset_after));
-            three(headers, text, X_RATELIMIT, reset);
+            let [a, b, c] = X_RATELIMIT;
+            headers.insert(a, limit.clone());
+            headers.insert(b, remaining);
+            headers.insert(c, number(epoch_second(now, reset_after)));
         }
     }
 
     /// The field `RateLimit`; none if nobody counted.
-    fn ratelimit(&self, decision: &Decision, text: &mut BytesMut) -> Option<HeaderValue> {
+    fn ratelimit(&self, decision: &Decision) -> Option<HeaderValue> {
         if !decision.origin().is_enforced() || decision.quotas().is_empty() {
             return None;
         }
-        for (i, (item, answer)) in self.items.iter().zip(decision.quotas()).enumerate() {
-            if i > 0 {
-                text.extend_from_slice(b", ");
-            }
-            text.extend_from_slice(item);
-            digits(text, answer.remaining.min(MOST));
+        // One allocation, that of the value: most are short.
+        let (mut short, mut long);
+        let room: &mut [u8] = if self.room <= SHORT {
+            short = [0; SHORT];
+            &mut short
+        } else {
+            long = vec![0; self.room];
+            &mut long
+        };
+        // From the end to the beginning, as digits come.
+        let mut start = room.len();
+        for (i, (item, answer)) in self.items.iter().zip(decision.quotas()).enumerate().rev() {
             if let Some(wait) = answer.more_after {
-                text.extend_from_slice(b";t=");
-                digits(text, ceil(wait).min(MOST));
+                start = digits(room, start, ceil(wait).min(MOST));
+                start = text_before(room, start, b";t=");
+            }
+            start = digits(room, start, answer.remaining.min(MOST));
+            start = text_before(room, start, item);
+            if i > 0 {
+                start = text_before(room, start, b", ");
             }
         }
-        Some(taken(text))
+        Some(value(&room[start..]))
     }
 }
 
-/// Room for the values of all fields of a policy with one quota: one allocation for them all.
-const ROOM: usize = 160;
+/// A `RateLimit` field that is built without an allocation.
+const SHORT: usize = 96;
+
+/// The most that stands around the beginning of an item: `, `, two numbers and `;t=`.
+const AROUND: usize = 2 + 20 + 3 + 20;
 
 /// The largest integer of a structured field.
 const MOST: u64 = 999_999_999_999_999;
 
-/// The value that was written, out of the buffer.
-fn taken(text: &mut BytesMut) -> HeaderValue {
-    HeaderValue::from_maybe_shared(text.split().freeze())
-        .expect("names are printable ASCII, and so are digits")
+fn value(text: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(text).expect("names are printable ASCII, and so are digits")
 }
 
-/// Writes a number.
-fn digits(text: &mut BytesMut, mut number: u64) {
-    let (mut digits, mut start) = ([0; 20], 20);
+fn number(number: u64) -> HeaderValue {
+    let mut room = [0; 20];
+    let start = digits(&mut room, 20, number);
+    value(&room[start..])
+}
+
+/// Writes text before `end`, and says where it begins.
+fn text_before(room: &mut [u8], end: usize, text: &[u8]) -> usize {
+    let start = end - text.len();
+    room[start..end].copy_from_slice(text);
+    start
+}
+
+/// Writes a number before `end`, and says where it begins.
+fn digits(room: &mut [u8], end: usize, mut number: u64) -> usize {
+    let mut start = end;
     loop {
         start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
+        room[start] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
-            break;
+            return start;
         }
     }
-    text.extend_from_slice(&digits[start..]);
 }
 
 /// `"name";r=`.
@@ -240,30 +275,8 @@ fn beginning(item: &str) -> Box<[u8]> {
     text.into()
 }
 
-/// Replaces three fields, or removes them.
-fn three(
-    headers: &mut HeaderMap,
-    text: &mut BytesMut,
-    names: [HeaderName; 3],
-    values: Option<[u64; 3]>,
-) {
-    match values {
-        Some(values) => {
-            for (name, value) in names.into_iter().zip(values) {
-                digits(text, value);
-                headers.insert(name, taken(text));
-            }
-        }
-        None => {
-            for name in names {
-                headers.remove(name);
-            }
-        }
-    }
-}
-
 /// What each quota is called: the policy's name, with the period where there are several.
-fn item_names(policy: &Policy) -> Box<[Box<str>]> {
+pub(crate) fn item_names(policy: &Policy) -> Box<[Box<str>]> {
     let name = policy.name();
     if policy.quotas().len() == 1 {
         return Box::new([name.into()]);

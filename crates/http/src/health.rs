@@ -208,11 +208,15 @@ struct Meta {
 /// assert_eq!(ready.response().await.status(), 503);
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Ready {
     health: Arc<dyn ReportHealth>,
+    rules: Option<Arc<Rules>>,
     draining: Arc<AtomicBool>,
 }
+
+/// Says what is wrong with the rules, if anything is.
+type Rules = dyn Fn() -> Option<String> + Send + Sync;
 
 impl Ready {
     /// Reports what `health` says.
@@ -220,8 +224,20 @@ impl Ready {
     pub fn new(health: impl ReportHealth) -> Self {
         Self {
             health: Arc::new(health),
+            rules: None,
             draining: Arc::default(),
         }
+    }
+
+    /// With a check `rules`, which is there while `broken` says what is wrong, such as with a file
+    /// that was changed. It is asked on every probe.
+    #[must_use]
+    pub fn with_rules(
+        mut self,
+        broken: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.rules = Some(Arc::new(broken));
+        self
     }
 
     /// From now on it is 503: the process is stopping.
@@ -232,7 +248,9 @@ impl Ready {
     /// The answer to a probe.
     pub async fn response(&self) -> Response<String> {
         let report = self.health.report().await;
-        let (code, body) = ready_document(&report, None, self.draining.load(Ordering::Relaxed));
+        let rules = self.rules.as_ref().and_then(|broken| broken());
+        let draining = self.draining.load(Ordering::Relaxed);
+        let (code, body) = ready_document(&report, rules.as_deref(), draining);
         json(code, body)
     }
 
@@ -253,6 +271,50 @@ impl Ready {
     #[cfg(feature = "axum")]
     pub fn router<S: Clone + Send + Sync + 'static>(&self) -> axum::Router<S> {
         axum::Router::new().route("/ready", self.route())
+    }
+}
+
+/// The handler of `/ready`, for a router whose state has a [`Ready`].
+///
+/// ```
+/// use axum::extract::FromRef;
+/// use axum::{Router, routing::get};
+/// use tollgate_http::{Ready, ready};
+///
+/// #[derive(Clone)]
+/// struct App {
+///     ready: Ready,
+/// }
+///
+/// impl FromRef<App> for Ready {
+///     fn from_ref(app: &App) -> Self {
+///         app.ready.clone()
+///     }
+/// }
+///
+/// fn router(app: App) -> Router {
+///     Router::new().route("/ready", get(ready)).with_state(app)
+/// }
+/// ```
+#[cfg(feature = "axum")]
+pub async fn ready(axum::extract::State(ready): axum::extract::State<Ready>) -> Response<String> {
+    ready.response().await
+}
+
+/// The same for people: [`Ready::report`].
+#[cfg(feature = "axum")]
+pub async fn health_report(
+    axum::extract::State(ready): axum::extract::State<Ready>,
+) -> Response<String> {
+    ready.report().await
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ready")
+            .field("health", &self.health)
+            .field("draining", &self.draining)
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,9 @@ mod answer;
 mod decide;
 pub(crate) mod grpc;
 mod headers;
+mod hooks;
 mod prepared;
+mod sent;
 mod service;
 mod settle;
 mod telling;
@@ -13,20 +15,22 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Response, request, response};
+use http::{HeaderValue, Method, Response, request};
 use tower_layer::Layer;
 
 use crate::exempt::Exempt;
 use crate::{BodyStyle, HeaderStyle, IdentitySource, Ip, Limited, Plans, ProblemType, Rule};
 pub(crate) use decide::{Denied, closed, identified};
 pub(crate) use headers::Written;
+pub(crate) use hooks::Hooks;
 use prepared::Prepared;
 pub(crate) use prepared::{Route, counted_as, route};
+pub(crate) use sent::Watch;
+pub use sent::{CostMeter, Sent, SentEnd};
 pub use service::{RateLimitService, ResponseFuture};
 pub use settle::{ActualCost, Settle};
 pub(crate) use telling::Telling;
 
-pub(crate) type Hook = Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>;
 type OnRefused = Arc<dyn Fn(&request::Parts, &Limited) -> Refused + Send + Sync>;
 
 /// Limits requests to any service of `http` requests: axum, tonic, hyper, tower.
@@ -72,8 +76,9 @@ type OnRefused = Arc<dyn Fn(&request::Parts, &Limited) -> Refused + Send + Sync>
 /// share everything. The counters are the limit's, so layers, routers and processes share those.
 ///
 /// # Cancellation
-/// A request that is dropped has been charged, or it has not; a settlement that is under way when
-/// the client leaves may be lost, and the charge then stays.
+/// A request that is dropped has been charged, or it has not, and a charge stays unless
+/// [`when_sent`](Self::when_sent) says otherwise. A settlement that is under way when the client
+/// leaves may be lost, and the charge then stays.
 #[derive(Clone)]
 #[must_use = "a layer limits what it is put around"]
 pub struct RateLimitLayer {
@@ -106,7 +111,7 @@ struct Settings {
     problem: ProblemType,
     tell_unenforced: bool,
     exempt: Exempt,
-    hooks: Vec<Hook>,
+    hooks: Hooks,
     on_refused: Option<OnRefused>,
     grpc_status: u8,
     #[cfg(feature = "ws")]
@@ -142,7 +147,7 @@ impl RateLimitLayer {
                 problem: ProblemType::default(),
                 tell_unenforced: false,
                 exempt: Exempt::default(),
-                hooks: Vec::new(),
+                hooks: Hooks::default(),
                 on_refused: None,
                 grpc_status: grpc::RESOURCE_EXHAUSTED,
                 #[cfg(feature = "ws")]
@@ -238,28 +243,52 @@ impl RateLimitLayer {
 
     /// Gives back, or charges more, once the response is there; it waits until that is done. The
     /// first hook that does not say [`Settle::Keep`] decides, those of the route's rule before those
-    /// of the layer; a handler that knows what its request cost says so by [`ActualCost`], which
-    /// goes before all hooks.
+    /// of the layer; a handler that knows what its request cost says so by [`ActualCost`], or, for a
+    /// body that is streamed, by a [`CostMeter`], which go before all hooks.
     ///
     /// If the store does not answer, the charge stays as it was.
-    pub fn when(self, settle: impl Fn(&response::Parts) -> Settle + Send + Sync + 'static) -> Self {
-        self.with(|it| it.hooks.push(Arc::new(settle)))
+    pub fn when(
+        self,
+        settle: impl Fn(&http::response::Parts) -> Settle + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|it| it.hooks.when(settle))
     }
 
     /// Gives the charge back if the response is one of these.
     pub fn refund_when(
         self,
-        refund: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
+        refund: impl Fn(&http::response::Parts) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.when(move |response| match refund(response) {
-            true => Settle::Refund,
-            false => Settle::Keep,
-        })
+        self.with(|it| it.hooks.refund_when(refund))
     }
 
-    /// Gives the charge back if the service failed: a status of 500 or above.
+    /// Gives the charge back if the service failed: a status of 500 or above, or an error instead of
+    /// a response.
     pub fn refund_server_errors(self) -> Self {
-        self.refund_when(|response| response.status.is_server_error())
+        self.with(|it| it.hooks.refund_server_errors())
+    }
+
+    /// Gives back, or charges more, once the last byte of the response has gone, or the client has:
+    /// by the bytes that were sent, or by how it ended. A handler that counts something else uses a
+    /// [`CostMeter`]. The rate limit fields have gone by then, and tell what was charged before.
+    ///
+    /// It is not asked where the head of the response settled the charge: by [`ActualCost`], or by
+    /// [`when`](Self::when) and its kin. A body that is empty is at its end at once, so one that is
+    /// upgraded (a WebSocket) is too.
+    ///
+    /// Nobody waits for it. If the store does not answer, or the process ends, the charge stays.
+    ///
+    /// ```
+    /// use tollgate_http::{Limit, RateLimitLayer, Rule, Settle};
+    ///
+    /// // 1,000 are charged in advance, and one for each kibibyte in the end.
+    /// fn by_kibibytes<L: Limit + Clone>(transfer: &L) -> RateLimitLayer {
+    ///     RateLimitLayer::new(Rule::new(transfer).cost(1_000))
+    ///         .when_sent(|sent| Settle::Cost(sent.bytes.div_ceil(1_024)))
+    /// }
+    /// ```
+    pub fn when_sent(self, settle: impl Fn(&Sent) -> Settle + Send + Sync + 'static) -> Self {
+        self.with(|it| it.hooks.when_sent(settle))
     }
 
     /// Is asked for every refusal what to do with it.

@@ -72,8 +72,12 @@ pub use concurrency::{ConcurrencyFuture, ConcurrencyLayer, ConcurrencyService};
 pub use config::{
     ConfigError, ENV_PREFIX, Mistake, NamedSource, OnFailure, RateLimitConfig, environment,
 };
+#[cfg(all(feature = "config", feature = "jwt"))]
+pub use config::{JwtConfig, JwtKeySource};
 pub use headers::RateLimitHeaders;
 pub use health::{HealthReport, Ready, ReportHealth, Reporting, ready_document};
+#[cfg(feature = "axum")]
+pub use health::{health_report, ready};
 #[cfg(feature = "jwks")]
 pub use identity::HttpFetch;
 pub use identity::{
@@ -86,7 +90,10 @@ pub use identity::{
     FetchError, FetchJwks, Fetching, Jwks, Jwt, JwtAlgorithm, JwtClaims, JwtKey, JwtKeyError,
     JwtKeys, UnknownJwtAlgorithm,
 };
-pub use layer::{ActualCost, RateLimitLayer, RateLimitService, Refused, ResponseFuture, Settle};
+pub use layer::{
+    ActualCost, CostMeter, RateLimitLayer, RateLimitService, Refused, ResponseFuture, Sent,
+    SentEnd, Settle,
+};
 pub use limit::{Limit, LimitError, Limiting};
 pub use limited::Limited;
 pub use plans::{Plans, Ruling};

@@ -1,5 +1,7 @@
 //! What was decided about a request, for handlers.
 
+use std::sync::Arc;
+
 use tollgate_core::{Decision, Policy};
 
 use crate::retry_after_seconds;
@@ -15,32 +17,36 @@ use crate::retry_after_seconds;
 /// }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Limited {
+pub struct Limited(Arc<Decided>);
+
+/// Behind a pointer: the layer, the request and its handler share it.
+#[derive(Debug)]
+struct Decided {
     policy: Policy,
     decision: Decision,
 }
 
 impl Limited {
-    pub(crate) const fn new(policy: Policy, decision: Decision) -> Self {
-        Self { policy, decision }
+    pub(crate) fn new(policy: Policy, decision: Decision) -> Self {
+        Self(Arc::new(Decided { policy, decision }))
     }
 
     /// The policy; of several, on a refusal the one that speaks, else the first.
     #[must_use]
-    pub const fn policy(&self) -> &Policy {
-        &self.policy
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
     }
 
     /// The decision; of several limits, all of them as one.
     #[must_use]
-    pub const fn decision(&self) -> &Decision {
-        &self.decision
+    pub fn decision(&self) -> &Decision {
+        &self.0.decision
     }
 
     /// The `Retry-After` of a refusal.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        retry_after_seconds(&self.decision)
+        retry_after_seconds(&self.0.decision)
     }
 }
 

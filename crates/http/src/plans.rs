@@ -164,6 +164,19 @@ impl Plans {
         }
     }
 
+    /// Whether they say the same of everybody.
+    pub(crate) fn is_empty(&self) -> bool {
+        let List {
+            networks,
+            identities,
+        } = &self.denied;
+        self.limits.is_empty()
+            && networks.is_empty()
+            && identities.is_empty()
+            && self.allowed.networks.is_empty()
+            && self.allowed.identities.is_empty()
+    }
+
     /// The limits of all plans.
     pub(crate) fn limits(&self) -> impl Iterator<Item = &Arc<dyn Limit>> {
         self.limits.values()

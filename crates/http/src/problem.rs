@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde::Serialize;
 use tollgate_core::{Decision, NoSlot, Policy, Timestamp};
 
-use crate::BodyStyle;
+use crate::{BodyStyle, Limited};
 use limits::Limits;
 
 /// What the `type` of a library's refusal says.
@@ -181,6 +181,12 @@ impl Problem {
     #[must_use]
     pub fn with_gateway_numbers(mut self, numbers: GatewayNumbers) -> Self {
         self.limits = Limits::of_numbers(numbers);
+        self
+    }
+
+    /// Of several limits: names every quota that refuses, not only those of the one that speaks.
+    pub(crate) fn violating<'a>(mut self, all: impl Iterator<Item = &'a Limited>) -> Self {
+        self.limits.name_violated(all);
         self
     }
 

@@ -4,11 +4,12 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::Slot;
+use crate::layer::Watch;
+use crate::{SentEnd, Slot};
 
 pin_project! {
     /// The body that the service made, or that of a refusal.
@@ -22,7 +23,7 @@ pin_project! {
 pin_project! {
     #[project = ProjectedKind]
     enum Kind<B> {
-        Service { #[pin] body: B },
+        Service { #[pin] body: B, watch: Option<Box<Watch>> },
         Held { #[pin] body: B, slot: Option<Slot> },
         Own { bytes: Option<Bytes> },
     }
@@ -31,7 +32,7 @@ pin_project! {
 impl<B> ResponseBody<B> {
     pub(crate) const fn service(body: B) -> Self {
         Self {
-            kind: Kind::Service { body },
+            kind: Kind::Service { body, watch: None },
         }
     }
 
@@ -57,6 +58,20 @@ impl<B> ResponseBody<B> {
     }
 }
 
+impl<B: Body> ResponseBody<B> {
+    /// The service's, whose end settles something.
+    pub(crate) fn watched(body: B, mut watch: Box<Watch>) -> Self {
+        let mut all = Self::service(body);
+        if let Kind::Service { body, watch: kept } = &mut all.kind {
+            match body.is_end_stream() {
+                true => watch.ended(SentEnd::Whole),
+                false => *kept = Some(watch),
+            }
+        }
+        all
+    }
+}
+
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;
@@ -66,7 +81,12 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            ProjectedKind::Service { body } => body.poll_frame(cx),
+            ProjectedKind::Service { body, watch: None } => body.poll_frame(cx),
+            ProjectedKind::Service { mut body, watch } => {
+                let frame = ready!(body.as_mut().poll_frame(cx));
+                watched(&frame, body.is_end_stream(), watch);
+                Poll::Ready(frame)
+            }
             ProjectedKind::Held { mut body, slot } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 // Given back before the last byte leaves: whoever reads it may ask again at once.
@@ -81,18 +101,39 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Service { body } | Kind::Held { body, .. } => body.is_end_stream(),
+            Kind::Service { body, .. } | Kind::Held { body, .. } => body.is_end_stream(),
             Kind::Own { bytes } => bytes.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Service { body } | Kind::Held { body, .. } => body.size_hint(),
+            Kind::Service { body, .. } | Kind::Held { body, .. } => body.size_hint(),
             Kind::Own { bytes } => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |it| it.len() as u64))
             }
         }
+    }
+}
+
+/// Tells of a frame; at the end there is nothing more to watch, and it settles.
+fn watched<D: Buf, E>(
+    frame: &Option<Result<Frame<D>, E>>,
+    last: bool,
+    watch: &mut Option<Box<Watch>>,
+) {
+    let Some(watching) = watch else { return };
+    let over = match frame {
+        Some(Ok(frame)) => {
+            watching.passed(frame.data_ref().map_or(0, Buf::remaining));
+            last.then_some(SentEnd::Whole)
+        }
+        Some(Err(_)) => Some(SentEnd::Failed),
+        None => Some(SentEnd::Whole),
+    };
+    if let Some(end) = over {
+        watching.ended(end);
+        *watch = None;
     }
 }
 

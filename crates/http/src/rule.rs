@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use http::request;
 
-use crate::layer::Hook;
-use crate::{IdentitySource, Limit, Settle};
+use crate::layer::Hooks;
+use crate::{IdentitySource, Limit, Sent, Settle};
 
 /// Which requests share a budget, besides that of one identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub enum Scope {
 #[derive(Clone)]
 pub struct Rule {
     pub(crate) parts: Vec<Part>,
-    pub(crate) hooks: Vec<Hook>,
+    pub(crate) hooks: Hooks,
 }
 
 /// One limit of a rule.
@@ -103,7 +103,7 @@ impl Rule {
         };
         Self {
             parts: vec![part],
-            hooks: Vec::new(),
+            hooks: Hooks::default(),
         }
     }
 
@@ -163,20 +163,34 @@ impl Rule {
         mut self,
         settle: impl Fn(&http::response::Parts) -> Settle + Send + Sync + 'static,
     ) -> Self {
-        self.hooks.push(Arc::new(settle));
+        self.hooks.when(settle);
         self
     }
 
     /// Gives the charge back if the response is one of these: count failed logins only.
     #[must_use]
     pub fn refund_when(
-        self,
+        mut self,
         refund: impl Fn(&http::response::Parts) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.when(move |response| match refund(response) {
-            true => Settle::Refund,
-            false => Settle::Keep,
-        })
+        self.hooks.refund_when(refund);
+        self
+    }
+
+    /// Gives the charge back if the service failed. See
+    /// [`RateLimitLayer::refund_server_errors`](crate::RateLimitLayer::refund_server_errors).
+    #[must_use]
+    pub fn refund_server_errors(mut self) -> Self {
+        self.hooks.refund_server_errors();
+        self
+    }
+
+    /// Gives back, or charges more, once the last byte of the response has gone, or the client. See
+    /// [`RateLimitLayer::when_sent`](crate::RateLimitLayer::when_sent).
+    #[must_use]
+    pub fn when_sent(mut self, settle: impl Fn(&Sent) -> Settle + Send + Sync + 'static) -> Self {
+        self.hooks.when_sent(settle);
+        self
     }
 
     /// What has no name has a budget for each route, unless its scope was said.

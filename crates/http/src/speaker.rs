@@ -8,6 +8,8 @@ use tollgate_core::{Decision, Policy, Quota, QuotaAnswer};
 /// The quota that speaks for a decision, and what it says.
 #[derive(Clone, Copy, Debug)]
 pub struct Speaker<'a> {
+    /// Where it stands among the quotas.
+    pub position: usize,
     /// The quota.
     pub quota: &'a Quota,
     /// Its answer.
@@ -42,7 +44,12 @@ pub(crate) fn speaker_of<'a>(quotas: &'a [Quota], decision: &'a Decision) -> Opt
         quotas
             .iter()
             .zip(decision.quotas())
-            .map(|(quota, answer)| Speaker { quota, answer })
+            .enumerate()
+            .map(|(position, (quota, answer))| Speaker {
+                position,
+                quota,
+                answer,
+            })
     };
     let refusing = all()
         .filter(|it| !it.answer.allowed)

@@ -107,7 +107,8 @@ impl<'a> Connect<'a> {
         match scheme.as_str() {
             "memory" => self.memory(),
             "dynamodb" => self.dynamodb().await,
-            "memcached" => self.memcached().await,
+            // The second is refused there, and told why.
+            "memcached" | "memcacheds" => self.memcached().await,
             redis if url::is_redis(redis) => self.redis(redis).await,
             _ => Err(ConnectError::Unknown { scheme }),
         }

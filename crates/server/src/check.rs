@@ -27,6 +27,7 @@ struct Question<'a> {
     prefix: String,
     policy: Policy,
     cost: Cost,
+    timeout: Duration,
 }
 
 /// Runs the command.
@@ -47,14 +48,15 @@ pub(crate) fn run(args: &CheckArgs, matches: &ArgMatches) -> Outcome {
             field: "quota",
             fix: "such as '5/15m sliding_window'",
         })?;
+    let (timeout, timeout_by) = timeout(&given)?;
     let question = Question {
         args,
         backend: store::given(&given)?,
         prefix: store::prefix(&given)?,
         policy: Policy::new(&args.policy, quotas).map_err(|error| format!("--policy: {error}"))?,
         cost: given.flag("cost", read_cost)?.unwrap_or_default(),
+        timeout,
     };
-    let (timeout, timeout_by) = timeout(&given)?;
     let decision = answered(&question.backend, (timeout, timeout_by), decide(&question));
 
     let mut lines = Lines::new();
@@ -133,8 +135,9 @@ async fn decide(question: &Question<'_>) -> Result<Option<Decision>, Failure> {
         prefix,
         policy,
         cost,
+        timeout,
     } = question;
-    let backend = store::connect(url, prefix, true).await?;
+    let backend = store::connect(url, prefix, *timeout).await?;
     let key = Key::from(&args.key);
     let subject = Subject::new(policy, &key);
     Ok(if args.reset {

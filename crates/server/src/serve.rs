@@ -12,6 +12,7 @@ mod upload;
 mod validity;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use tokio::net::TcpListener;
@@ -63,12 +64,17 @@ pub(crate) fn run(settings: Settings, matches: &ArgMatches) -> Outcome {
     result
 }
 
+/// How long a call of the store's client may take at least: an answer that comes too late for its
+/// request is still worth its connection.
+const CLIENT_TIMEOUT: Duration = Duration::from_millis(500);
+
 async fn serve(settings: Settings) -> Outcome {
     let mut signals = Signals::new()?;
     let backend = tokio::select! {
         backend = Connect::new(&settings.backend)
             .prefix(&*settings.prefix)
             .max_keys(settings.max_keys)
+            .timeout(settings.timeout.max(CLIENT_TIMEOUT))
             .require(settings.require_backend_at_start)
             .connect() => backend.map_err(|error| cannot_start(&settings, &error))?,
         _ = signals.next() => return Ok(SUCCESS),

@@ -1,6 +1,7 @@
 //! Reaching the store that a URL names.
 
 use std::error::Error;
+use std::time::Duration;
 
 use tollgate::{Connect, ConnectError, SharedBackend};
 
@@ -17,15 +18,16 @@ pub(crate) fn name(url: &str) -> &str {
     }
 }
 
-/// The store, which must answer now if `require` says so.
+/// The store, which must answer now. Its client is as patient as the command.
 pub(crate) async fn connect(
     url: &str,
     prefix: &str,
-    require: bool,
+    timeout: Duration,
 ) -> Result<SharedBackend, ConnectError> {
     Connect::new(url)
         .prefix(prefix)
-        .require(require)
+        .timeout(timeout)
+        .require(true)
         .connect()
         .await
 }

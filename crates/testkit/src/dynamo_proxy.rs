@@ -1,5 +1,7 @@
 //! What stands between a client and a DynamoDB: counts the calls, and answers, delays or loses them.
 
+mod units;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -12,6 +14,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::port;
+
+pub use units::Units;
 
 /// What happens to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ struct Shared {
 struct State {
     calls: BTreeMap<String, u64>,
     connections: u64,
+    /// What calls have cost, if that is asked for.
+    units: Option<Units>,
     next: VecDeque<(String, Mischief)>,
     always: Option<Mischief>,
 }
@@ -117,6 +123,18 @@ impl DynamoProxy {
         self.state().connections
     }
 
+    /// Asks what each call costs, from now on.
+    pub fn measure(&self) {
+        self.state().units = Some(Units::default());
+    }
+
+    /// What all calls since [`measure`](Self::measure) have cost. A write that its condition refused
+    /// counts by what comes back, a unit a KB.
+    #[must_use]
+    pub fn units(&self) -> Units {
+        self.state().units.unwrap_or_default()
+    }
+
     /// Does this to the next call of an operation; several add up, in order.
     pub fn once(&self, operation: &str, mischief: Mischief) {
         self.state().next.push_back((operation.into(), mischief));
@@ -151,6 +169,18 @@ impl Drop for DynamoProxy {
 impl Shared {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics with it")
+    }
+
+    fn measures(&self) -> bool {
+        self.state().units.is_some()
+    }
+
+    /// Adds what a call has cost.
+    fn add(&self, cost: Units) {
+        if let Some(units) = &mut self.state().units {
+            units.read += cost.read;
+            units.written += cost.written;
+        }
     }
 
     /// Counts a call, and says what is to happen to it.
@@ -207,11 +237,16 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
                 server.insert(stream)
             }
         };
-        stream.write_all(&message).await?;
+        if shared.measures() {
+            stream.write_all(&units::ask(&message)).await?;
+        } else {
+            stream.write_all(&message).await?;
+        }
         let mut rest = Vec::new();
         let Some(reply) = read_message(stream, &mut rest).await? else {
             return Ok(());
         };
+        shared.add(units::told(&operation, &reply));
         if mischief == Some(Mischief::LoseAnswer) {
             return Ok(());
         }

@@ -32,13 +32,15 @@ pub mod server;
 mod wait;
 
 #[cfg(feature = "dynamodb")]
-pub use dynamo_proxy::{DynamoProxy, Mischief};
+pub use dynamo_proxy::{DynamoProxy, Mischief, Units};
 pub use map_leases::MapLeases;
 pub use map_store::MapStore;
 pub use memcached::MemcachedClient;
 pub use proxy::{FaultProxy, Rule};
 pub use resp::Reply;
 pub use rng::Rng;
+#[cfg(all(feature = "containers", feature = "dynamodb"))]
+pub use server::DynamoContainer;
 #[cfg(feature = "dynamodb")]
 pub use server::{DynamoFlavor, DynamoServer, LocalDynamo};
 pub use server::{

@@ -21,6 +21,8 @@ mod cluster;
 mod container;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
+#[cfg(all(feature = "containers", feature = "dynamodb"))]
+mod dynamodb_container;
 mod memcached;
 #[cfg(feature = "containers")]
 mod memcached_container;
@@ -44,6 +46,8 @@ pub use cluster::RedisCluster;
 pub use container::RedisContainer;
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::{DynamoFlavor, DynamoServer, LocalDynamo};
+#[cfg(all(feature = "containers", feature = "dynamodb"))]
+pub use dynamodb_container::DynamoContainer;
 pub use memcached::{Entry, MemcachedServer, SharedMemcached, shared_memcached};
 #[cfg(feature = "containers")]
 pub use memcached_container::MemcachedContainer;

@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use crate::support::{ms, seconds};
+use crate::support::{dynamodb_table, dynamodb_url, ms, seconds};
 use tokio::time::Instant;
 use tollgate::{Breaker, Limiter, Origin, SharedBackend};
 use tollgate_testkit::{
-    Flavor, MemcachedContainer, MemcachedServer, RedisContainer, RedisServer, wait_until,
+    DynamoContainer, DynamoFlavor, DynamoServer, Flavor, MemcachedContainer, MemcachedServer,
+    RedisContainer, RedisServer, wait_until,
 };
 
 enum Machine {
@@ -17,6 +18,8 @@ enum Machine {
     Process(RedisServer),
     Memcached(Box<MemcachedContainer>),
     MemcachedProcess(MemcachedServer),
+    Dynamo(Box<DynamoContainer>),
+    DynamoProcess(DynamoServer),
 }
 
 impl Machine {
@@ -34,13 +37,30 @@ impl Machine {
         }
     }
 
-    async fn backend(&self) -> SharedBackend {
-        match self {
-            Self::Container(container) => tollgate::connect(&container.url()).await.unwrap(),
-            Self::Process(process) => tollgate::connect(&process.url()).await.unwrap(),
-            Self::Memcached(container) => tollgate::connect(&container.url()).await.unwrap(),
-            Self::MemcachedProcess(process) => tollgate::connect(&process.url()).await.unwrap(),
+    async fn start_dynamodb() -> Self {
+        match DynamoContainer::start().await {
+            Some(container) => {
+                dynamodb_table(&container.endpoint()).await;
+                Self::Dynamo(Box::new(container))
+            }
+            None => {
+                let process = DynamoServer::start(DynamoFlavor::Dynoxide).await;
+                dynamodb_table(&process.endpoint()).await;
+                Self::DynamoProcess(process)
+            }
         }
+    }
+
+    async fn backend(&self) -> SharedBackend {
+        let url = match self {
+            Self::Container(container) => container.url(),
+            Self::Process(process) => process.url(),
+            Self::Memcached(container) => container.url(),
+            Self::MemcachedProcess(process) => process.url(),
+            Self::Dynamo(container) => dynamodb_url(&container.endpoint()),
+            Self::DynamoProcess(process) => dynamodb_url(&process.endpoint()),
+        };
+        tollgate::connect(&url).await.unwrap()
     }
 
     async fn pause(&mut self) {
@@ -49,6 +69,8 @@ impl Machine {
             Self::Process(process) => process.pause(),
             Self::Memcached(container) => container.pause().await,
             Self::MemcachedProcess(process) => process.pause(),
+            Self::Dynamo(container) => container.pause().await,
+            Self::DynamoProcess(process) => process.pause(),
         }
     }
 
@@ -58,6 +80,8 @@ impl Machine {
             Self::Process(process) => process.resume(),
             Self::Memcached(container) => container.resume().await,
             Self::MemcachedProcess(process) => process.resume(),
+            Self::Dynamo(container) => container.resume().await,
+            Self::DynamoProcess(process) => process.resume(),
         }
     }
 
@@ -67,6 +91,8 @@ impl Machine {
             Self::Process(process) => process.kill(),
             Self::Memcached(container) => container.kill().await,
             Self::MemcachedProcess(process) => process.kill(),
+            Self::Dynamo(container) => container.kill().await,
+            Self::DynamoProcess(process) => process.kill(),
         }
     }
 
@@ -76,6 +102,8 @@ impl Machine {
             Self::Process(process) => process.restart().await,
             Self::Memcached(container) => container.restart().await,
             Self::MemcachedProcess(process) => process.restart().await,
+            Self::Dynamo(container) => container.restart().await,
+            Self::DynamoProcess(process) => process.restart().await,
         }
     }
 }
@@ -88,6 +116,11 @@ async fn b65_b67_a_machine_that_freezes_or_dies_holds_nobody_up_and_is_used_agai
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b65_b67_a_memcached_that_freezes_or_dies_holds_nobody_up_and_is_used_again() {
     is_survived(Machine::start_memcached().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b65_b67_a_dynamodb_that_freezes_or_dies_holds_nobody_up_and_is_used_again() {
+    is_survived(Machine::start_dynamodb().await).await;
 }
 
 async fn is_survived(mut machine: Machine) {

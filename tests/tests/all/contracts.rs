@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::support::{PATIENT, Store, T0, admitted, fresh, ms, refused, seconds, stores};
+use crate::support::{
+    PATIENT, Store, T0, admitted, connect, dynamodb, fresh, ms, refused, seconds, stores,
+};
 use tokio::sync::Mutex;
 use tollgate::redis::{RedisBackend, RedisExecutor, ScriptCall, error_kind};
 use tollgate::{
-    Algorithm, BackendError, CasBackend, ErrorKind, Limiter, ManualClock, SharedBackend,
+    Algorithm, BackendError, CasBackend, ConcurrencyError, ErrorKind, Limiter, ManualClock,
+    SharedBackend,
 };
-use tollgate_testkit::{Flavor, MapStore, RedisClient, RedisServer, Reply};
+use tollgate_testkit::{Flavor, MapStore, RedisClient, RedisServer, Reply, shared_memcached};
 
 /// A client that the application has already.
 #[derive(Clone, Debug)]
@@ -345,4 +348,32 @@ async fn s94_a_forgetful_wrapper_resets_no_counter() {
             store.name
         );
     }
+}
+
+/// By URL, with the store there and without it.
+#[tokio::test]
+async fn s112_slots_on_memcached_are_refused_when_the_limit_is_built() {
+    let there = shared_memcached().await.url().to_owned();
+    for url in [there, "memcached://127.0.0.1:1".into()] {
+        let backend = tollgate::connect(&url).await.unwrap();
+        assert!(backend.leases().is_none());
+        let limiter = Limiter::builder(backend).build();
+        let error = limiter.concurrency("ocr", 4).build().unwrap_err();
+        assert!(
+            matches!(error, ConcurrencyError::Unsupported { .. }),
+            "{error}"
+        );
+        let text = error.to_string();
+        for part in ["\"ocr\"", "memcached://", "cannot hold leases", "redis://"] {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+    }
+    // The other store without scripts has them.
+    let limiter = Limiter::builder(connect(&dynamodb().await).await)
+        .timeout(PATIENT)
+        .build();
+    let slots = limiter.concurrency(&fresh("ocr"), 1).build().unwrap();
+    let held = slots.acquire("k").await.unwrap();
+    assert!(slots.acquire("k").await.is_err());
+    drop(held);
 }

@@ -1,97 +1,19 @@
 //! The limiter over a DynamoDB that throttles, stays silent, is slow, dies, and comes back.
 
-use std::time::Duration;
+use tollgate::{BreakerState, Limiter, Origin, SharedBackend};
+use tollgate_dynamodb::DynamoBackend;
+use tollgate_testkit::{DynamoFlavor, DynamoProxy, DynamoServer, LocalDynamo, Mischief};
 
-use tokio::time::Instant;
-use tollgate::{Breaker, BreakerState, FailurePolicy, Limiter, Origin, RateLimit, SharedBackend};
-use tollgate_dynamodb::{Capacity, DynamoBackend, create_table};
-use tollgate_testkit::{
-    DynamoFlavor, DynamoProxy, DynamoServer, LocalDynamo, Mischief, wait_until,
+use crate::outage::{
+    all_pass_in_time, each_policy_answers_in_its_own_way, limiter_over, opens, plenty, recovers,
+    timed,
 };
-
-use crate::support::{fresh, ms, seconds};
-
-const TIMEOUT: Duration = Duration::from_millis(100);
-const COOLDOWN: Duration = Duration::from_millis(400);
-
-fn url(endpoint: &str) -> String {
-    format!("dynamodb://limits?endpoint={endpoint}")
-}
-
-async fn table(endpoint: &str) {
-    create_table(&url(endpoint), Capacity::OnDemand, seconds(20))
-        .await
-        .unwrap();
-}
+use crate::support::{dynamodb_table as table, dynamodb_url as url, fresh, seconds};
 
 async fn limiter(endpoint: &str) -> Limiter {
     let builder = DynamoBackend::builder(url(endpoint)).connect_timeout(seconds(2));
     let backend = builder.connect_or_degrade().await.unwrap();
-    Limiter::builder(SharedBackend::new(backend))
-        .timeout(TIMEOUT)
-        .breaker(Breaker {
-            cooldown: COOLDOWN,
-            ..Breaker::default()
-        })
-        .build()
-}
-
-fn plenty(limiter: &Limiter) -> RateLimit {
-    limiter
-        .policy(&fresh("dynamodb"), ["1000000/s".parse().unwrap()])
-        .unwrap()
-}
-
-/// Runs a test of how long callers wait. Timers are looked at every few polls, for those of a debug
-/// build take milliseconds.
-fn timed(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .event_interval(2)
-        .enable_all()
-        .build();
-    runtime.unwrap().block_on(test);
-}
-
-/// So many checks at once, which all must be let through unenforced and in time. Beside each is a
-/// timer alone: by how much the latest of these is late is the machine's doing.
-async fn all_pass_in_time(limit: &RateLimit, checks: usize) {
-    let tasks: Vec<_> = (0..checks)
-        .map(|_| {
-            let limit = limit.clone();
-            let check = tokio::spawn(async move {
-                let start = Instant::now();
-                let decision = limit.acquire("k").await.unwrap();
-                (start.elapsed(), decision.allowed(), decision.origin())
-            });
-            let timer = tokio::spawn(async move {
-                let start = Instant::now();
-                tokio::time::sleep(TIMEOUT).await;
-                start.elapsed().saturating_sub(TIMEOUT)
-            });
-            (check, timer)
-        })
-        .collect();
-    let (mut longest, mut late) = (Duration::ZERO, Duration::ZERO);
-    for (check, timer) in tasks {
-        let (took, allowed, origin) = check.await.unwrap();
-        assert!(allowed && origin == Origin::FailOpen, "{origin:?}");
-        longest = longest.max(took);
-        late = late.max(timer.await.unwrap());
-    }
-    assert!(
-        longest <= TIMEOUT + ms(50) + late,
-        "{longest:?}, timers late by {late:?}"
-    );
-}
-
-/// Counts again, within the cooldown and a second.
-async fn recovers(limit: &RateLimit) {
-    let start = Instant::now();
-    let shared = async || limit.acquire("k").await.unwrap().origin() == Origin::Shared;
-    wait_until("the recovered store", seconds(20), shared).await;
-    let took = start.elapsed();
-    assert!(took <= COOLDOWN + seconds(1), "counts only after {took:?}");
+    limiter_over(SharedBackend::new(backend))
 }
 
 #[test]
@@ -125,13 +47,7 @@ async fn mischief() {
             (false, 100),
             "{mischief:?}"
         );
-        // Calls that are cut off together are one failure, so those take some rounds.
-        for _ in 0..5 {
-            if limiter.health().breaker == BreakerState::Closed {
-                all_pass_in_time(&limit, 1).await;
-            }
-        }
-        assert_eq!(limiter.health().breaker, BreakerState::Open, "{mischief:?}");
+        opens(&limiter, &limit).await;
         // Nobody is asked any more, but for a probe now and then.
         let asked = proxy.all_calls();
         all_pass_in_time(&limit, 50).await;
@@ -173,24 +89,7 @@ async fn dies() {
 async fn b68_every_policy_answers_in_its_own_way() {
     // Nobody listens there.
     let limiter = limiter("http://127.0.0.1:1").await;
-    let mut outcomes = Vec::new();
-    for policy in [
-        FailurePolicy::Open,
-        FailurePolicy::Closed,
-        FailurePolicy::Local,
-    ] {
-        let quotas = ["3/60s".parse().unwrap()];
-        let limit = limiter.policy_with(&fresh("b68"), quotas, policy).unwrap();
-        let mut admitted = 0;
-        for _ in 0..100 {
-            let decision = limit.acquire("k").await.unwrap();
-            assert!(!decision.origin().is_enforced());
-            admitted += u32::from(decision.allowed());
-        }
-        outcomes.push(admitted);
-    }
-    assert_eq!(outcomes, [100, 0, 3]);
-    assert_eq!(limiter.health().unenforced, 300);
+    each_policy_answers_in_its_own_way(&limiter).await;
 }
 
 #[tokio::test]
@@ -221,4 +120,21 @@ async fn b74_refusals_never_open_the_breaker() {
         (health.breaker, health.unenforced),
         (BreakerState::Closed, 0)
     );
+}
+
+#[tokio::test]
+async fn a_log_that_no_item_can_hold_is_refused_when_the_policy_is_built() {
+    // Nobody listens there: it is known without asking.
+    let limiter = limiter("http://127.0.0.1:1").await;
+    for quotas in [
+        "20001/h sliding_log",
+        "15000/h sliding_log, 15000/d sliding_log",
+    ] {
+        let quotas = tollgate::Quota::parse_list(quotas).unwrap();
+        let error = limiter.policy("big", quotas).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("at most 20000"), "{text}");
+    }
+    let quotas = tollgate::Quota::parse_list("20000/h sliding_log").unwrap();
+    assert!(limiter.policy("fits", quotas).is_ok());
 }

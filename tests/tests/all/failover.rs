@@ -339,6 +339,11 @@ async fn b62_the_answers_are_the_same_over_resp2_and_resp3() {
             seen.push(after);
             answers.push(seen);
         }
+        // It is spoken, and what the server says of itself is understood in it.
+        let clients = server.command(&["CLIENT", "LIST"]).await.text().unwrap();
+        let spoken = format!(" resp={}", &protocol[4..]);
+        assert!(clients.contains(&spoken), "{clients}");
+        assert_eq!(limiter.health().warnings, Vec::<String>::new());
         all.push(answers);
     }
     assert_eq!(all[0].len(), 5);

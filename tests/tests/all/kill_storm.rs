@@ -7,11 +7,12 @@
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
+use tokio::time::Instant;
 use tollgate::{Concurrency, Connect, FailurePolicy, Limiter};
 use tollgate_testkit::{RedisServer, wait_until};
 

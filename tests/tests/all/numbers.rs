@@ -176,10 +176,15 @@ async fn b29_no_product_overflows() {
             format!("1/{}us", tollgate::MAX_EXACT),
             format!("{}/s burst=1", tollgate::MAX_EXACT - 1),
         ] {
-            let limit = store
-                .limiter
-                .policy(&fresh("b29"), [quotas.parse().unwrap()])
-                .unwrap();
+            let quota: Quota = quotas.parse().unwrap();
+            let built = store.limiter.policy(&fresh("b29"), [quota]);
+            // An item there holds less, which is told when the policy is built.
+            if store.name == "dynamodb" && quota.algorithm() == tollgate::Algorithm::SlidingLog {
+                let error = built.unwrap_err().to_string();
+                assert!(error.contains("at most 20000"), "{error}");
+                continue;
+            }
+            let limit = built.unwrap();
             let all = limit.policy().capacity();
             admitted(&limit.acquire("k").cost(all).await.unwrap(), 0);
             let refused = limit.acquire("k").await.unwrap();

@@ -4,12 +4,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tollgate::{
     CasBackend, Clock, CounterBackend, Decision, Key, Limiter, ManualClock, Quota, RateLimit,
     Refund, SharedBackend, Subject, Timestamp,
 };
-use tollgate_testkit::{MapStore, shared_memcached, shared_redis};
+use tollgate_dynamodb::{Capacity, create_table};
+use tollgate_testkit::{LocalDynamo, MapStore, shared_memcached, shared_redis};
 
 /// An edge of every window up to a day.
 pub(crate) const T0: Timestamp = Timestamp::from_micros(1_700_006_400_000_000);
@@ -76,6 +78,30 @@ fn queued() -> (ThreadId, Duration) {
 pub(crate) async fn connect(url: &str) -> SharedBackend {
     let connect = tollgate::Connect::new(url).timeout(PATIENT).require(true);
     connect.connect().await.unwrap()
+}
+
+/// A table at an endpoint, by its URL.
+pub(crate) fn dynamodb_url(endpoint: &str) -> String {
+    format!("dynamodb://limits?endpoint={endpoint}")
+}
+
+/// Makes that table.
+pub(crate) async fn dynamodb_table(endpoint: &str) {
+    let url = dynamodb_url(endpoint);
+    create_table(&url, Capacity::OnDemand, PATIENT)
+        .await
+        .unwrap();
+}
+
+/// The URL of one table for all tests that only need keys of their own.
+pub(crate) async fn dynamodb() -> String {
+    static SHARED: OnceCell<LocalDynamo> = OnceCell::const_new();
+    let start = || async {
+        let server = LocalDynamo::start().await;
+        dynamodb_table(&server.endpoint()).await;
+        server
+    };
+    dynamodb_url(&SHARED.get_or_init(start).await.endpoint())
 }
 
 /// A limiter in virtual time over one store.
@@ -164,7 +190,7 @@ pub(crate) fn us(n: u64) -> Duration {
     Duration::from_micros(n)
 }
 
-/// Memory, any store that can compare and swap, Redis, and memcached.
+/// Memory, any store that can compare and swap, Redis, memcached, and DynamoDB.
 pub(crate) async fn stores() -> Vec<Store> {
     let redis = connect(shared_redis().await.url()).await;
     vec![
@@ -175,6 +201,7 @@ pub(crate) async fn stores() -> Vec<Store> {
         ),
         Store::over("redis", redis),
         Store::over("memcached", connect(shared_memcached().await.url()).await),
+        Store::over("dynamodb", connect(&dynamodb().await).await),
     ]
 }
 

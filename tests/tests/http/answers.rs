@@ -127,7 +127,7 @@ async fn b52_if_several_refuse_the_longest_wait_is_told() {
 }
 
 /// A limiter over a store that nobody answers.
-async fn down(on_failure: FailurePolicy) -> Limiter {
+pub(crate) async fn down(on_failure: FailurePolicy) -> Limiter {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -244,6 +244,38 @@ async fn a_quota_that_is_exceeded_can_be_a_problem_of_its_own_type_and_plain() {
     let plain = server.get("/a").await;
     assert_eq!(plain.field("content-type"), "application/json");
     assert!(plain.json()["type"].is_null() && plain.json()["limit"] == 1);
+}
+
+#[tokio::test]
+async fn every_quota_that_refuses_is_named_and_not_only_the_one_that_speaks() {
+    for store in stores().await {
+        let (account, address) = (
+            store.limit("account", "1/60s, 9/h"),
+            store.limit("address", "1/h"),
+        );
+        let rule = Rule::new(&account).and(&address);
+        let layer = RateLimitLayer::new(rule).problem_type(ProblemType::QuotaExceeded);
+        let server = Server::start(app(layer)).await;
+        assert_eq!(server.get("/a").await.status, 200);
+        let refused = server.get("/a").await;
+        assert_eq!(refused.status, 429, "{}", store.name);
+        let body = refused.json();
+        let names = serde_json::json!(["account.1m", "address"]);
+        assert_eq!(body["violated-policies"], names, "{}", store.name);
+        // The longest wait speaks.
+        assert_eq!(
+            (&body["limit"], &body["retry_after"]),
+            (&1.into(), &3600.into())
+        );
+        let fields = refused.field("ratelimit-policy");
+        assert_eq!(
+            fields,
+            r#""account.1m";q=1;w=60, "account.1h";q=9;w=3600, "address";q=1;w=3600"#
+        );
+        store.clock.advance(Duration::from_secs(60));
+        let names = serde_json::json!(["address"]);
+        assert_eq!(server.get("/a").await.json()["violated-policies"], names);
+    }
 }
 
 #[tokio::test]

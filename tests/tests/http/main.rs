@@ -5,12 +5,15 @@
 mod answers;
 mod fields;
 mod grpc;
+mod lines;
 #[path = "../../../crates/limiter/tests/common/log.rs"]
 #[allow(dead_code, unreachable_pub, reason = "it is shared")]
 mod log;
 mod middleware;
 mod outbound;
+mod proxies;
 mod routes;
+mod sending;
 mod settling;
 mod slots;
 mod sockets;

@@ -16,7 +16,7 @@ use tollgate::testing::{Call, Recorder};
 use crate::support::{FromHeader, Server, statuses, stores};
 
 #[tokio::test]
-async fn only_failures_count_where_the_hook_says_so() {
+async fn s99_only_failures_count_for_the_account_and_for_the_address() {
     for store in stores().await {
         let account = store.limit("account", "2/60s");
         let address = store.limit("address", "3/60s");

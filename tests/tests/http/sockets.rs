@@ -9,9 +9,10 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
-use tollgate::RateLimit;
 use tollgate::http::{RateLimitLayer, ws};
+use tollgate::{FailurePolicy, RateLimit};
 
+use crate::answers::down;
 use crate::support::{Server, stores};
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
@@ -82,6 +83,19 @@ async fn s97_connections_are_limited_by_the_handshake_or_closed_with_1008() {
         // What is no handshake is answered as ever.
         assert_eq!(server.get("/ws").await.status, 429);
     }
+}
+
+#[tokio::test]
+async fn s97_where_nobody_can_tell_the_socket_is_closed_with_1013() {
+    let quotas = || tollgate::Quota::parse_list("9/60s").unwrap();
+    let limiter = down(FailurePolicy::Closed).await;
+    let limit = limiter.policy("connections", quotas()).unwrap();
+    let layer = RateLimitLayer::new(&limit).ws_close();
+    let server = Server::start(app(limit, layer)).await;
+    let mut socket = connect(&server).await.unwrap();
+    let (code, reason) = closed(receive(&mut socket).await);
+    let told = "limits cannot be checked, try again later";
+    assert_eq!((code, &*reason), (1013, told));
 }
 
 #[tokio::test]

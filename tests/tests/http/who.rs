@@ -208,3 +208,233 @@ async fn s1_s2_s31_the_settings_make_the_layer_and_only_if_they_enable_it() {
         );
     }
 }
+
+#[tokio::test]
+async fn lists_deny_and_exempt_before_anything_is_charged() {
+    use tollgate::http::{CidrSet, HeaderStyle};
+    for store in stores().await {
+        let limit = store.limit("api", "1/h");
+        let plans = Plans::new()
+            .deny_networks(CidrSet::parse(["127.0.0.66"]).unwrap())
+            .allow_networks(CidrSet::parse(["127.0.0.99"]).unwrap())
+            .deny("user", "bob")
+            .allow("header:x-user", "monitor");
+        let sources = Identities::new()
+            .then(Session)
+            .then(FromHeader("x-user"))
+            .then(Ip::default());
+        let layer = RateLimitLayer::new(&limit)
+            .identity(sources)
+            .plans(plans)
+            .headers(HeaderStyle::IETF | HeaderStyle::X_RATELIMIT);
+        let server = Server::start(app(layer)).await;
+        let ask = async |last, headers: &[(&str, &[u8])]| {
+            server.client(last).send(Method::GET, "/a", headers).await
+        };
+        // Refused for good: no wait helps, and nothing tells of a quota.
+        let by_name: &[(&str, &[u8])] = &[("x-session", b"3")];
+        for (last, headers) in [(66, &[][..]), (66, by_name), (1, by_name), (99, by_name)] {
+            for _ in 0..2 {
+                let denied = ask(last, headers).await;
+                assert_eq!(denied.status, 403, "{}", store.name);
+                assert_eq!(denied.field("content-type"), "application/problem+json");
+                assert_eq!(denied.json()["status"], 403);
+                for name in ["retry-after", "ratelimit", "x-ratelimit-limit"] {
+                    assert!(!denied.headers.contains_key(name), "{name}");
+                }
+            }
+        }
+        // Exempt: as often as they like, and nothing is written.
+        let alice: &[(&str, &[u8])] = &[("x-user", b"alice")];
+        for headers in [&[][..], alice] {
+            for _ in 0..3 {
+                let free = ask(99, headers).await;
+                assert_eq!(free.status, 200, "{}", store.name);
+                assert!(!free.headers.contains_key("ratelimit"), "{free:?}");
+            }
+        }
+        for last in [1, 1, 2] {
+            let monitor: &[(&str, &[u8])] = &[("x-user", b"monitor")];
+            assert_eq!(ask(last, monitor).await.status, 200);
+        }
+        // None of that was charged to anybody: the budgets are whole.
+        assert_eq!(ask(1, &[]).await.status, 200);
+        assert_eq!(ask(1, &[]).await.status, 429);
+        assert_eq!(ask(1, alice).await.status, 200);
+        assert_eq!(ask(2, alice).await.status, 429);
+    }
+}
+
+#[tokio::test]
+async fn a_function_chooses_the_plan_and_each_plan_counts_for_itself() {
+    for store in stores().await {
+        let plans = Plans::new()
+            .plan("free", Arc::new(store.limit("free", "1/h")))
+            .plan("pro", Arc::new(store.limit("pro", "2/h")))
+            .limit_from(|_, request| {
+                let plan = request.headers.get("x-plan")?.to_str().ok()?;
+                Some(plan.to_owned())
+            });
+        let layer = RateLimitLayer::new(&store.limit("api", "3/h")).plans(plans);
+        let server = Server::start(app(layer)).await;
+        let client = server.client(1);
+        let ask = async |plan: &'static str| {
+            let headers: Vec<(&str, &[u8])> = match plan {
+                "" => Vec::new(),
+                plan => vec![("x-plan", plan.as_bytes())],
+            };
+            let answer = client.send(Method::GET, "/a", &headers).await;
+            (answer.status.as_u16(), answer.field("ratelimit-policy"))
+        };
+        // A plan that nobody set has the limit of the route.
+        for (plan, name, limit) in [("free", "free", 1), ("pro", "pro", 2), ("", "api", 3)] {
+            for _ in 0..limit {
+                let (status, policy) = ask(plan).await;
+                assert_eq!(status, 200, "{} {plan}", store.name);
+                assert_eq!(policy, format!(r#""{name}";q={limit};w=3600"#));
+            }
+            assert_eq!(ask(plan).await.0, 429, "{} {plan}", store.name);
+        }
+        assert_eq!(ask("gold").await.0, 429);
+    }
+}
+
+#[tokio::test]
+async fn s31_tokens_of_the_settings_identify_and_choose_the_plan() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
+    use tollgate::http::RateLimitConfig;
+    const SECRET: &str = "0123456789abcdef0123456789abcdef";
+    let text = r#"
+        [plugins]
+        enabled = ["ratelimit"]
+        [plugin.ratelimit]
+        limit = 1
+        window = 3600.0
+        key_sources = ["jwt", "ip"]
+        jwt_issuer = "https://issuer.example"
+        jwt_audience = "orders"
+        jwt_algorithms = ["HS256"]
+        jwt_plan_claim = "plan"
+        plans = { pro = "2/h" }
+    "#;
+    let env = [(
+        "TOLLGATE_RATELIMIT_JWT_SECRET".to_owned(),
+        SECRET.to_owned(),
+    )];
+    let config = RateLimitConfig::load(text, env).unwrap().unwrap();
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_secs();
+    let token = |subject: &str, plan: &str, secret: &str| {
+        let claims = serde_json::json!({
+            "iss": "https://issuer.example", "aud": "orders", "exp": now + 3600,
+            "sub": subject, "plan": plan,
+        });
+        let message = format!(
+            "{}.{}",
+            B64.encode(r#"{"alg":"HS256"}"#),
+            B64.encode(claims.to_string())
+        );
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
+        let tag = ring::hmac::sign(&key, message.as_bytes());
+        format!("Bearer {message}.{}", B64.encode(tag))
+    };
+    for store in stores().await {
+        let layer = store.limiter.configured(&config, []).unwrap();
+        let server = Server::start(app(layer)).await;
+        let client = server.client(1);
+        let ask = async |token: &str| {
+            let headers = [("authorization", token.as_bytes())];
+            let answer = client.send(Method::GET, "/a", &headers).await;
+            answer.status.as_u16()
+        };
+        let alice = token("alice", "free", SECRET);
+        assert_eq!(ask(&alice).await, 200);
+        assert_eq!(ask(&alice).await, 429, "{}", store.name);
+        let bob = token("bob", "pro", SECRET);
+        for status in [200, 200, 429] {
+            assert_eq!(ask(&bob).await, status, "{}", store.name);
+        }
+        // One that is not valid is never the next source; none at all is.
+        assert_eq!(
+            ask(&token("eve", "pro", "another secret of enough length")).await,
+            401
+        );
+        assert_eq!(client.get("/a").await.status, 200);
+        assert_eq!(client.get("/a").await.status, 429);
+    }
+}
+
+#[tokio::test]
+async fn b100_only_the_configured_algorithm_and_key_identify() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
+    use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
+    use tollgate::http::{Jwt, JwtAlgorithm, JwtKey};
+    const PRIVATE: &[u8] =
+        include_bytes!("../../../crates/http/src/identity/jwt/testdata/rsa.pkcs8.der");
+    const PUBLIC: &str = include_str!("../../../crates/http/src/identity/jwt/testdata/rsa.pub.pem");
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_secs();
+    let message = |header: &str| {
+        let claims = format!(
+            r#"{{"iss":"i","aud":"a","sub":"alice","exp":{}}}"#,
+            now + 3600
+        );
+        format!("{}.{}", B64.encode(header), B64.encode(claims))
+    };
+    let rsa = |header: &str| {
+        let (key, message) = (RsaKeyPair::from_pkcs8(PRIVATE).unwrap(), message(header));
+        let mut tag = vec![0; key.public().modulus_len()];
+        let random = ring::rand::SystemRandom::new();
+        key.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut tag)
+            .unwrap();
+        format!("{message}.{}", B64.encode(tag))
+    };
+    let hmac = |header: &str| {
+        let message = message(header);
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, PUBLIC.as_bytes());
+        format!(
+            "{message}.{}",
+            B64.encode(ring::hmac::sign(&key, message.as_bytes()))
+        )
+    };
+    let long = format!(r#"{{"alg":"RS256","kid":"{}"}}"#, "k".repeat(10 << 10));
+    for store in stores().await {
+        let key = JwtKey::pem(JwtAlgorithm::Rs256, PUBLIC)
+            .unwrap()
+            .with_id("k1");
+        let layer =
+            RateLimitLayer::new(&store.limit("api", "1/h")).identity(Jwt::new("i", "a", [key]));
+        let server = Server::start(app(layer)).await;
+        let client = server.client(1);
+        let ask = async |token: String| {
+            let token = format!("Bearer {token}");
+            let headers = [("authorization", token.as_bytes())];
+            let answer = client.send(Method::GET, "/a", &headers).await;
+            answer.status.as_u16()
+        };
+        for token in [
+            format!("{}.", message(r#"{"alg":"none"}"#)),
+            format!("{}.", message(r#"{"alg":"nOnE"}"#)),
+            hmac(r#"{"alg":"HS256"}"#),
+            hmac(r#"{"alg":"RS256"}"#),
+            rsa(r#"{"alg":"RS256","kid":"../../etc/passwd"}"#),
+            rsa(&long),
+            rsa(r#"{"alg":"RS256","crit":["x"]}"#),
+            "x.y.z".into(),
+        ] {
+            assert_eq!(ask(token.clone()).await, 401, "{} {token:.80}", store.name);
+        }
+        assert_eq!(ask(rsa(r#"{"alg":"RS256"}"#)).await, 200);
+        assert_eq!(
+            ask(rsa(r#"{"alg":"RS256","kid":"k1"}"#)).await,
+            429,
+            "alice again"
+        );
+    }
+}

@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
+mod cost;
 mod expiry;
 mod faults;
 mod items;
+mod logs;
 mod moto;
 mod start;
 mod table;

@@ -11,14 +11,14 @@ use tollgate_testkit::{DynamoProxy, LocalDynamo};
 
 use super::{at, backend, charge, name, policy, table};
 
-struct Lab {
-    proxy: DynamoProxy,
-    backend: std::sync::Arc<DynamoBackend>,
+pub(super) struct Lab {
+    pub(super) proxy: DynamoProxy,
+    pub(super) backend: std::sync::Arc<DynamoBackend>,
     _server: LocalDynamo,
 }
 
 impl Lab {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let server = LocalDynamo::start().await;
         table(&server.endpoint()).await;
         let proxy = DynamoProxy::start(server.address()).await;
@@ -31,7 +31,7 @@ impl Lab {
     }
 
     /// Another process on the same table.
-    async fn another(&self) -> DynamoBackend {
+    pub(super) async fn another(&self) -> DynamoBackend {
         backend(&self.proxy.endpoint()).await
     }
 
@@ -86,7 +86,7 @@ fn of(quotas: impl IntoIterator<Item = Quota>) -> Policy {
 }
 
 /// Each algorithm alone, and all that need no log together.
-fn policies(limit: u64) -> Vec<Policy> {
+pub(super) fn policies(limit: u64) -> Vec<Policy> {
     let mut policies: Vec<_> = Algorithm::ALL.map(|a| of([quota(a, limit)])).into();
     policies.push(of(COMMUTING.map(|a| quota(a, limit))));
     policies

@@ -10,14 +10,14 @@ use super::{ConfigError, Mistake, OnFailure, RateLimitConfig, decimal};
 use crate::{AddressPrefixes, CidrSet, ForwardedBy, OnInvalid, OnNobody, TrustedProxies};
 
 /// Takes one field after another, and keeps what is wrong.
-struct Reader {
+pub(super) struct Reader {
     settings: Settings,
     known: Vec<&'static str>,
     mistakes: Vec<Mistake>,
 }
 
 impl Reader {
-    fn take<T>(
+    pub(super) fn take<T>(
         &mut self,
         field: &'static str,
         read: impl FnOnce(&Raw) -> Result<T, String>,
@@ -34,7 +34,7 @@ impl Reader {
         }
     }
 
-    fn text<T>(
+    pub(super) fn text<T>(
         &mut self,
         field: &'static str,
         read: impl FnOnce(&str) -> Result<T, String>,
@@ -45,8 +45,35 @@ impl Reader {
         })
     }
 
-    fn wrong(&mut self, field: &str, value: String, problem: String) {
+    pub(super) fn wrong(&mut self, field: &str, value: String, problem: String) {
         self.mistakes.push(Mistake::new(field, value, problem));
+    }
+
+    /// A text that no mistake shows.
+    #[cfg(feature = "jwt")]
+    pub(super) fn secret(&mut self, field: &'static str) -> Option<String> {
+        self.known.push(field);
+        match self.settings.0.remove(field)? {
+            (_, Raw::Text(secret)) => Some(secret),
+            (place, _) => {
+                self.wrong(&place, "(..)".into(), "write one text".into());
+                None
+            }
+        }
+    }
+
+    /// Whether a field that begins so is given.
+    #[cfg(feature = "jwt")]
+    pub(super) fn has(&self, prefix: &str) -> bool {
+        self.settings
+            .0
+            .keys()
+            .any(|field| field.starts_with(prefix))
+    }
+
+    /// How many mistakes there are.
+    pub(super) const fn failed(&self) -> usize {
+        self.mistakes.len()
     }
 }
 
@@ -64,12 +91,15 @@ pub(super) fn checked(settings: Settings) -> Result<RateLimitConfig, ConfigError
     let v6 = from
         .text("ipv6_prefix", |text| bits(text, 128))
         .unwrap_or(64);
+    let key_sources = from.take("key_sources", some_list).unwrap_or_else(|| {
+        ["subject", "tenant", "api_key", "ip"]
+            .map(Into::into)
+            .into()
+    });
     let mut config = RateLimitConfig {
-        key_sources: from.take("key_sources", some_list).unwrap_or_else(|| {
-            ["subject", "tenant", "api_key", "ip"]
-                .map(Into::into)
-                .into()
-        }),
+        #[cfg(feature = "jwt")]
+        jwt: super::jwt::read(&mut from, &key_sources),
+        key_sources,
         api_key_header: from.text("api_key_header", header),
         api_keys_file: from.text("api_keys_file", given).map(Into::into),
         on_failure,
@@ -115,6 +145,8 @@ pub(super) fn checked(settings: Settings) -> Result<RateLimitConfig, ConfigError
     for (field, (place, raw)) in std::mem::take(&mut from.settings.0) {
         let problem = if field == "enabled" {
             "this switches nothing on; list \"ratelimit\" in plugins.enabled".into()
+        } else if field.starts_with("jwt_") && !cfg!(feature = "jwt") {
+            "this program verifies no tokens; build it with the feature http-jwt".into()
         } else {
             format!(
                 "there is no such setting; there are {}",
@@ -145,11 +177,11 @@ fn policy(from: &mut Reader) -> Option<Policy> {
             .map(|it| it.name().to_owned())
             .map_err(|_| "write 1 to 128 characters of printable ASCII".to_owned())
     });
-    let failed = from.mistakes.len();
+    let failed = from.failed();
     let limit = from.text("limit", count).unwrap_or(100);
     let micros = from.text("window", window).unwrap_or(60_000_000);
     let burst = from.text("burst", count).unwrap_or(limit);
-    if from.mistakes.len() > failed {
+    if from.failed() > failed {
         return None;
     }
     match format!("{limit}/{micros}us burst={burst}").parse::<Quota>() {
@@ -268,14 +300,14 @@ fn bits(text: &str, most: u8) -> Result<u8, String> {
         .ok_or_else(|| format!("write a number of bits from 1 to {most}"))
 }
 
-fn given(text: &str) -> Result<String, String> {
+pub(super) fn given(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("it is empty; leave it out".into()),
         text => Ok(text.into()),
     }
 }
 
-fn header(text: &str) -> Result<String, String> {
+pub(super) fn header(text: &str) -> Result<String, String> {
     http::HeaderName::from_bytes(text.as_bytes())
         .map(|it| it.to_string())
         .map_err(|_| "that is no name of a header; write X-API-Key".into())
@@ -295,7 +327,7 @@ fn list(raw: &Raw) -> Result<Vec<String>, String> {
     }
 }
 
-fn some_list(raw: &Raw) -> Result<Vec<String>, String> {
+pub(super) fn some_list(raw: &Raw) -> Result<Vec<String>, String> {
     match list(raw)? {
         items if items.is_empty() => Err("it is empty; leave it out, or name one".into()),
         items => Ok(items),

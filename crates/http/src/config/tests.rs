@@ -1,3 +1,6 @@
+#[cfg(feature = "jwt")]
+mod jwt;
+
 use http::Request;
 
 use super::*;
@@ -118,15 +121,16 @@ fn s13_s15_sources_come_in_the_order_of_the_setting_and_api_key_is_silent_withou
 
 #[test]
 fn a_source_that_the_program_brings_has_its_name_in_the_setting() {
-    let config = with("key_sources = [\"jwt\", \"ip\"]", &[]).unwrap();
-    let jwt: Arc<dyn IdentitySource> = Arc::new(crate::identify_by("jwt", |_| Some("alice")));
-    let identities = config.identities([("jwt", jwt)]).unwrap();
+    let config = with("key_sources = [\"session\", \"ip\"]", &[]).unwrap();
+    let session: Arc<dyn IdentitySource> =
+        Arc::new(crate::identify_by("session", |_| Some("alice")));
+    let identities = config.identities([("session", session)]).unwrap();
     let (parts, ()) = Request::new(()).into_parts();
     let answer = identities.identify_now(&parts);
-    assert!(matches!(answer, Some(Identified::As(it)) if it.source() == "jwt"));
+    assert!(matches!(answer, Some(Identified::As(it)) if it.source() == "session"));
     let error = config.identities([]).unwrap_err().to_string();
     assert!(
-        error.starts_with("key_sources: \"jwt\": write one of subject, tenant"),
+        error.starts_with("key_sources: \"session\": write one of subject, tenant"),
         "{error}"
     );
 }

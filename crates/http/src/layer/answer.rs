@@ -1,7 +1,6 @@
 //! What is answered instead of the service.
 
 use http::{Response, StatusCode, request};
-use tollgate_core::Decision;
 
 use super::decide::{Charges, joined, worst};
 use super::grpc;
@@ -13,7 +12,7 @@ use crate::{Limited, Problem, ResponseBody};
 pub(super) enum Refusal<B> {
     Answer(Box<Response<ResponseBody<B>>>),
     /// The callback lets it go on.
-    Continue(Decision),
+    Continue(Limited),
 }
 
 impl Prepared {
@@ -25,21 +24,16 @@ impl Prepared {
         request: &mut request::Parts,
         nested: bool,
     ) -> Refusal<B> {
-        let decision = joined(charges);
+        let all = joined(charges);
+        let decision = all.decision();
         // The one that speaks, for the body.
-        let charge = match charges {
-            Charges::One(_) => 0,
-            Charges::Many(all) => worst(all)
-                .and_then(|worst| all.iter().position(|it| std::ptr::eq(it, worst)))
-                .unwrap_or(0),
+        let speaks = match charges {
+            Charges::One(charge) => charge,
+            Charges::Many(charges) => worst(charges).unwrap_or(&charges[0]),
         };
-        let Some(speaks) = charges.iter().nth(charge) else {
-            return Refusal::Continue(decision);
-        };
-        let policy = entry.policy(charge, speaks);
-        let limited = Limited::new(policy.clone(), speaks.decision.clone());
+        let limited = speaks.limited.clone();
         let answer = match self.on_refused(request, &limited) {
-            Refused::Continue => return Refusal::Continue(decision),
+            Refused::Continue => return Refusal::Continue(all),
             Refused::Respond(response) => Some(response),
             Refused::Answer => None,
         };
@@ -50,7 +44,9 @@ impl Prepared {
                 crate::ws::closed(request, &limited)
             }
             None => {
-                let problem = Problem::refusal(policy, limited.decision(), self.settings.problem);
+                let problem =
+                    Problem::refusal(limited.policy(), limited.decision(), self.settings.problem)
+                        .violating(charges.iter().map(|it| &it.limited));
                 let status = if problem.status() == StatusCode::SERVICE_UNAVAILABLE {
                     grpc::UNAVAILABLE
                 } else {
@@ -63,7 +59,7 @@ impl Prepared {
         let (mut parts, body) = response.into_parts();
         self.write(
             &self.headers(entry, charges),
-            &decision,
+            decision,
             true,
             nested,
             &mut parts.headers,

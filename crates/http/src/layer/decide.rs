@@ -8,35 +8,48 @@ use tollgate_core::{Clock, CostError, Decision, Key, Origin, SystemClock};
 
 use super::prepared::{Entry, Prepared};
 use crate::rule::Part;
-use crate::{Identified, Identity, IdentitySource, Limit, LimitError, Ruling};
+use crate::{Identified, Identity, IdentitySource, Limit, LimitError, Limited, Ruling};
 
 /// What was charged, and where it can be given back.
+#[derive(Clone)]
 pub(super) struct Charge {
-    pub(super) limit: Arc<dyn Limit>,
+    part: usize,
+    /// The limit of a plan, in place of that of the part.
+    pub(super) planned: Option<Arc<dyn Limit>>,
     pub(super) key: Key<'static>,
-    pub(super) decision: Decision,
-    /// Whether the limit is that of a plan.
-    pub(super) planned: bool,
+    /// The policy as clients read it, and what it said.
+    pub(super) limited: Limited,
 }
 
-/// The charges of a request. One is by far the most common number. Behind a pointer, since verdicts
-/// and futures are moved a lot on their way through a router.
+impl Charge {
+    pub(super) fn limit<'a>(&'a self, entry: &'a Entry) -> &'a dyn Limit {
+        let planned = self.planned.as_ref();
+        &**planned.unwrap_or(&entry.parts[self.part].limit)
+    }
+
+    pub(super) fn decision(&self) -> &Decision {
+        self.limited.decision()
+    }
+}
+
+/// The charges of a request. One is by far the most common number.
+#[derive(Clone)]
 pub(super) enum Charges {
-    One(Box<Charge>),
+    One(Charge),
     Many(Vec<Charge>),
 }
 
 impl Charges {
     pub(super) fn iter(&self) -> std::slice::Iter<'_, Charge> {
         match self {
-            Self::One(charge) => std::slice::from_ref(&**charge).iter(),
+            Self::One(charge) => std::slice::from_ref(charge).iter(),
             Self::Many(charges) => charges.iter(),
         }
     }
 
     pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Charge> {
         match self {
-            Self::One(charge) => std::slice::from_mut(&mut **charge).iter_mut(),
+            Self::One(charge) => std::slice::from_mut(charge).iter_mut(),
             Self::Many(charges) => charges.iter_mut(),
         }
     }
@@ -70,8 +83,7 @@ pub(crate) enum Denied {
 
 /// Who it is, and by which limit.
 struct Known {
-    limit: Arc<dyn Limit>,
-    planned: bool,
+    planned: Option<Arc<dyn Limit>>,
     key: Key<'static>,
 }
 
@@ -81,10 +93,10 @@ impl Prepared {
         let [part] = &entry.parts[..] else {
             return None;
         };
-        let identified = match self.by_address(request) {
-            Some(verdict) => return Some(verdict),
-            None => self.source(part).identify_now(request)?,
-        };
+        if let Some(verdict) = self.by_address(request) {
+            return Some(verdict);
+        }
+        let identified = self.source(part).identify_now(request)?;
         let known = match self.known(part, identified, request) {
             Ok(known) => known,
             Err(unlimited) => return Some(Verdict::Unlimited(unlimited)),
@@ -93,13 +105,14 @@ impl Prepared {
         if cost == 0 {
             return None;
         }
-        let decision = match known.limit.charge_now(&known.key, cost)? {
+        let limit = known.planned.as_ref().unwrap_or(&part.limit);
+        let decision = match limit.charge_now(&known.key, cost)? {
             Ok(decision) => decision,
             Err(LimitError::Cost(_)) => return None,
-            Err(LimitError::Backend(error)) => unavailable(&*known.limit, &error),
+            Err(LimitError::Backend(error)) => unavailable(&**limit, &error),
         };
         let allowed = decision.allowed();
-        let charges = Charges::One(Box::new(known.charged(decision)));
+        let charges = Charges::One(known.charged(entry, 0, decision));
         Some(match allowed {
             true => Verdict::Admitted(charges),
             false => Verdict::Refused(charges),
@@ -113,7 +126,7 @@ impl Prepared {
         }
         let mut charges: Vec<Charge> = Vec::with_capacity(entry.parts.len());
         let mut refused = false;
-        for part in &entry.parts {
+        for (number, part) in entry.parts.iter().enumerate() {
             let source = self.source(part);
             let identified = match source.identify_now(request) {
                 Some(identified) => identified,
@@ -122,19 +135,20 @@ impl Prepared {
             let known = match self.known(part, identified, request) {
                 Ok(known) => known,
                 Err(unlimited) => {
-                    give_back(&mut charges).await;
+                    give_back(entry, &mut charges).await;
                     return Verdict::Unlimited(unlimited);
                 }
             };
-            let charge = known.charge(part.price.of(request), refused).await;
-            if !refused && !charge.decision.allowed() {
+            let cost = part.price.of(request);
+            let charge = known.charge(entry, number, cost, refused).await;
+            if !refused && !charge.decision().allowed() {
                 refused = true;
-                give_back(&mut charges).await;
+                give_back(entry, &mut charges).await;
             }
             charges.push(charge);
         }
         let charges = match charges.len() {
-            1 => Charges::One(Box::new(charges.remove(0))),
+            1 => Charges::One(charges.remove(0)),
             _ => Charges::Many(charges),
         };
         match refused {
@@ -149,6 +163,9 @@ impl Prepared {
 
     /// What can be said before it is known who asks.
     fn by_address(&self, request: &request::Parts) -> Option<Verdict> {
+        if self.settings.plans.is_empty() {
+            return None;
+        }
         let ruling = self.settings.plans.rule_address(request);
         self.limit_by(ruling).err().map(Verdict::Unlimited)
     }
@@ -171,10 +188,12 @@ impl Prepared {
         request: &request::Parts,
     ) -> Result<Known, Unlimited> {
         let identity = self::identified(identified).map_err(Unlimited::Denied)?;
-        let planned = self.limit_by(self.settings.plans.rule(request, &identity))?;
+        let planned = match self.settings.plans.is_empty() {
+            true => None,
+            false => self.limit_by(self.settings.plans.rule(request, &identity))?,
+        };
         Ok(Known {
-            planned: planned.is_some(),
-            limit: planned.unwrap_or_else(|| Arc::clone(&part.limit)),
+            planned,
             key: part.key(identity, request),
         })
     }
@@ -198,18 +217,23 @@ pub(crate) fn identified(identified: Identified) -> Result<Identity, Denied> {
 }
 
 impl Known {
-    fn charged(self, decision: Decision) -> Charge {
+    fn charged(self, entry: &Entry, part: usize, decision: Decision) -> Charge {
+        let policy = match &self.planned {
+            Some(limit) => limit.policy(),
+            None => &entry.policies[part],
+        };
         Charge {
-            limit: self.limit,
-            key: self.key,
-            decision,
+            part,
+            limited: Limited::new(policy.clone(), decision),
             planned: self.planned,
+            key: self.key,
         }
     }
 
     /// Charges; or, where another limit has refused already, only asks.
-    async fn charge(self, cost: u64, ask: bool) -> Charge {
-        let Self { limit, key, .. } = &self;
+    async fn charge(self, entry: &Entry, part: usize, cost: u64, ask: bool) -> Charge {
+        let key = &self.key;
+        let limit = &**self.planned.as_ref().unwrap_or(&entry.parts[part].limit);
         let decision = match (ask, cost) {
             (_, 0) => limit.peek(key, 1).await.map(free),
             (true, _) => limit.peek(key, cost).await,
@@ -221,8 +245,8 @@ impl Known {
                 answer => answer,
             },
         };
-        let decision = decision.unwrap_or_else(|error| unavailable(&**limit, &error));
-        self.charged(decision)
+        let decision = decision.unwrap_or_else(|error| unavailable(limit, &error));
+        self.charged(entry, part, decision)
     }
 }
 
@@ -250,25 +274,29 @@ pub(crate) fn closed() -> Decision {
 }
 
 /// Gives back what was charged before another limit refused.
-async fn give_back(charges: &mut [Charge]) {
+async fn give_back(entry: &Entry, charges: &mut [Charge]) {
     for charge in charges {
-        let granted = charge.decision.granted();
+        let granted = charge.decision().granted();
         if granted > 0 {
-            super::settle::refund(charge, granted).await;
+            super::settle::refund(entry, charge, granted).await;
         }
     }
 }
 
-/// The decisions as one: admitted if all admit, else the longest wait.
-pub(super) fn joined(charges: &Charges) -> Decision {
+/// The decisions as one: admitted if all admit, else the longest wait. The policy is that of the
+/// first.
+pub(super) fn joined(charges: &Charges) -> Limited {
     let charges = match charges {
-        Charges::One(charge) => return charge.decision.clone(),
+        Charges::One(charge) => return charge.limited.clone(),
         Charges::Many(charges) => charges,
     };
-    let at = charges
-        .first()
-        .map_or_else(Default::default, |it| it.decision.charged_at());
-    let decisions = || charges.iter().map(|charge| &charge.decision);
+    let first = &charges[0].limited;
+    Limited::new(first.policy().clone(), all(charges))
+}
+
+fn all(charges: &[Charge]) -> Decision {
+    let at = charges[0].decision().charged_at();
+    let decisions = || charges.iter().map(Charge::decision);
     let counted = |it: &Decision| it.origin().is_enforced() && !it.quotas().is_empty();
     if decisions().all(counted) {
         return Decision::of(
@@ -276,8 +304,7 @@ pub(super) fn joined(charges: &Charges) -> Decision {
             decisions().flat_map(|it| it.quotas().to_vec()).collect(),
         );
     }
-    let worst = worst(charges).map(|charge| &charge.decision);
-    match worst {
+    match worst(charges).map(Charge::decision) {
         Some(refusal) => Decision::unenforced(
             refusal.origin(),
             false,
@@ -300,9 +327,9 @@ pub(super) fn joined(charges: &Charges) -> Decision {
 pub(super) fn worst(charges: &[Charge]) -> Option<&Charge> {
     charges
         .iter()
-        .filter(|charge| !charge.decision.allowed())
+        .filter(|charge| !charge.decision().allowed())
         .max_by_key(|charge| {
-            let decision = &charge.decision;
+            let decision = charge.decision();
             let wait = decision.retry_after().unwrap_or(Duration::MAX);
             (decision.origin().is_enforced(), wait)
         })

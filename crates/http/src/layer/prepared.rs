@@ -7,25 +7,49 @@ use std::sync::Arc;
 use http::{Method, request};
 use tollgate_core::{Key, Policy};
 
-use super::decide::{Charge, Charges};
-use super::{Hook, Settings};
+use super::decide::Charges;
+use super::sent::Afterwards;
+use super::{Hooks, Settings};
 use crate::rule::Part;
 use crate::{Identity, RateLimitHeaders, Rule, Scope};
 
 pub(crate) struct Prepared {
     pub(super) settings: Settings,
-    default: Option<Arc<Entry>>,
-    unmatched: Option<Arc<Entry>>,
-    any_method: HashMap<Box<str>, Arc<Entry>>,
-    by_method: HashMap<Box<str>, Vec<(Method, Arc<Entry>)>>,
+    /// By their numbers.
+    entries: Vec<Entry>,
+    default: Option<usize>,
+    unmatched: Option<usize>,
+    any_method: HashMap<Box<str>, usize>,
+    by_method: HashMap<Box<str>, Vec<(Method, usize)>>,
     /// The fields of the limits of plans, by the name of the policy.
     plan_headers: HashMap<Box<str>, RateLimitHeaders>,
+    pub(super) afterwards: Afterwards,
+}
+
+/// The entry of a request, for as long as somebody works on it.
+#[derive(Clone)]
+pub(super) struct Of {
+    pub(super) prepared: Arc<Prepared>,
+    pub(super) number: usize,
+}
+
+impl Of {
+    pub(super) fn new(prepared: &Arc<Prepared>, number: usize) -> Self {
+        Self {
+            prepared: Arc::clone(prepared),
+            number,
+        }
+    }
+
+    pub(super) fn entry(&self) -> &Entry {
+        self.prepared.entry(self.number)
+    }
 }
 
 /// A rule, with what does not change from request to request.
 pub(super) struct Entry {
     pub(super) parts: Vec<Part>,
-    pub(super) hooks: Vec<Hook>,
+    pub(super) hooks: Hooks,
     /// What clients read: the policies of the parts, `default` for those without a name.
     pub(super) policies: Vec<Policy>,
     pub(super) headers: RateLimitHeaders,
@@ -35,7 +59,11 @@ impl Prepared {
     pub(super) fn new(settings: &Settings) -> Self {
         let settings = settings.clone();
         let default = settings.default.clone();
-        let entry = |rule: Rule| Arc::new(Entry::new(rule, &settings));
+        let mut entries = Vec::new();
+        let mut entry = |rule: Rule| {
+            entries.push(Entry::new(rule, &settings));
+            entries.len() - 1
+        };
         let mut any_method = HashMap::new();
         let mut by_method: HashMap<Box<str>, Vec<_>> = HashMap::new();
         for (route, rule) in &settings.routes {
@@ -54,8 +82,9 @@ impl Prepared {
             }
         }
         Self {
-            default: default.map(entry),
-            unmatched: settings.unmatched.clone().map(entry),
+            default: default.map(&mut entry),
+            unmatched: settings.unmatched.clone().map(&mut entry),
+            entries,
             any_method,
             by_method,
             plan_headers: settings
@@ -67,32 +96,37 @@ impl Prepared {
                 })
                 .collect(),
             settings,
+            afterwards: Afterwards::default(),
         }
     }
 
+    pub(super) fn entry(&self, number: usize) -> &Entry {
+        &self.entries[number]
+    }
+
     /// The rule for a request, if it is limited.
-    pub(super) fn entry(&self, request: &request::Parts) -> Option<&Arc<Entry>> {
+    pub(super) fn number(&self, request: &request::Parts) -> Option<usize> {
         if self.settings.exempt.is(request) {
             return None;
         }
         let route = match route(request) {
             Route::Template(template) => template,
             Route::NoRouter => request.uri.path(),
-            Route::None => return self.unmatched.as_ref(),
+            Route::None => return self.unmatched,
         };
         if !self.by_method.is_empty() {
             let method = counted_as(&request.method);
             let rules = self.by_method.get(route).into_iter().flatten();
             if let Some((_, entry)) = rules.into_iter().find(|(of, _)| of == method) {
-                return Some(entry);
+                return Some(*entry);
             }
         }
         if !self.any_method.is_empty()
             && let Some(entry) = self.any_method.get(route)
         {
-            return Some(entry);
+            return Some(*entry);
         }
-        self.default.as_ref()
+        self.default
     }
 
     /// The fields for these charges, of which some may be those of plans.
@@ -101,19 +135,16 @@ impl Prepared {
         entry: &'a Entry,
         charges: &Charges,
     ) -> Cow<'a, RateLimitHeaders> {
-        if charges.iter().all(|charge| !charge.planned) {
+        if charges.iter().all(|charge| charge.planned.is_none()) {
             return Cow::Borrowed(&entry.headers);
         }
         if let Charges::One(charge) = charges
-            && let Some(headers) = self.plan_headers.get(charge.limit.policy().name())
+            && let Some(headers) = self.plan_headers.get(charge.limited.policy().name())
         {
             return Cow::Borrowed(headers);
         }
-        let policies: Vec<_> = charges
-            .iter()
-            .enumerate()
-            .map(|(part, charge)| entry.policy(part, charge).clone())
-            .collect();
+        let policies = charges.iter().map(|charge| charge.limited.policy().clone());
+        let policies: Vec<_> = policies.collect();
         Cow::Owned(RateLimitHeaders::joined(&policies, self.settings.style))
     }
 }
@@ -177,22 +208,12 @@ impl Entry {
         let parts = rule.parts;
         let policies: Vec<_> = parts.iter().map(shown).collect();
         let mut hooks = rule.hooks;
-        hooks.extend(settings.hooks.iter().cloned());
+        hooks.extend(settings.hooks.clone());
         Self {
             headers: RateLimitHeaders::joined(&policies, settings.style),
             parts,
             hooks,
             policies,
-        }
-    }
-}
-
-impl Entry {
-    /// The policy of a charge, as clients read it.
-    pub(super) fn policy<'a>(&'a self, part: usize, charge: &'a Charge) -> &'a Policy {
-        match charge.planned {
-            true => charge.limit.policy(),
-            false => &self.policies[part],
         }
     }
 }
@@ -210,18 +231,20 @@ fn shown(part: &Part) -> Policy {
 impl Part {
     /// What is counted: the identity, and the scope unless the policy is that.
     pub(super) fn key(&self, identity: Identity, request: &request::Parts) -> Key<'static> {
-        let (kind, scope) = match &self.scope {
-            Scope::Policy => return identity.into_key(),
-            Scope::Named(name) => ("scope", Cow::Borrowed(name.as_ref())),
+        match &self.scope {
+            Scope::Policy => identity.into_key(),
+            Scope::Named(name) => {
+                Key::from_parts([b"scope", name.as_bytes(), identity.key().as_bytes()])
+            }
             Scope::Route => {
                 let route = match route(request) {
                     Route::Template(template) => template,
                     Route::None | Route::NoRouter => request.uri.path(),
                 };
-                let method = counted_as(&request.method);
-                ("route", Cow::Owned(format!("{method} {route}")))
+                let method = counted_as(&request.method).as_str();
+                let identity = identity.key().as_bytes();
+                Key::from_parts([b"route", method.as_bytes(), route.as_bytes(), identity])
             }
-        };
-        Key::from_parts([kind.as_bytes(), scope.as_bytes(), identity.key().as_bytes()])
+        }
     }
 }

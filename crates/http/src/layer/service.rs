@@ -6,15 +6,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Request, Response, request, response};
+use http::{Method, Request, Response, request, response};
+use http_body::Body;
 use pin_project_lite::pin_project;
-use tollgate_core::Decision;
 use tower_service::Service;
 
 use super::answer::Refusal;
 use super::decide::{Charges, Unlimited, Verdict, joined};
-use super::prepared::{Entry, Prepared};
-use super::settle::{Settle, said, settle};
+use super::prepared::{Of, Prepared};
+use super::sent::Watch;
+use super::settle::{ActualCost, Settle, settle};
+use super::{CostMeter, Hooks, SentEnd};
 use crate::{Limited, ResponseBody};
 
 /// A service whose requests are limited. [`RateLimitLayer`](crate::RateLimitLayer) makes it.
@@ -33,6 +35,7 @@ impl<S> RateLimitService<S> {
 impl<S, A, B> Service<Request<A>> for RateLimitService<S>
 where
     S: Service<Request<A>, Response = Response<B>> + Clone,
+    B: Body,
 {
     type Response = Response<ResponseBody<B>>;
     type Error = S::Error;
@@ -44,7 +47,7 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let (mut request, body) = request.into_parts();
-        let Some(entry) = self.prepared.entry(&request) else {
+        let Some(number) = self.prepared.number(&request) else {
             let future = self.inner.call(Request::from_parts(request, body));
             return State::Service {
                 future,
@@ -52,23 +55,20 @@ where
             }
             .into();
         };
+        let entry = self.prepared.entry(number);
         let Some(verdict) = self.prepared.decide_now(entry, &request) else {
-            let (prepared, entry) = (Arc::clone(&self.prepared), Arc::clone(entry));
+            let of = Of::new(&self.prepared, number);
             // The service that was polled is the one that must be called.
             let service = self.inner.clone();
             let service = std::mem::replace(&mut self.inner, service);
-            let context = (Arc::clone(&prepared), Arc::clone(&entry));
+            let waiting = Some(Box::new((service, body, of.clone())));
             let deciding = Box::pin(async move {
-                let verdict = prepared.decide(&entry, &request).await;
+                let verdict = of.prepared.decide(of.entry(), &request).await;
                 (request, verdict)
             });
-            return State::Deciding {
-                deciding,
-                waiting: Some(Box::new((service, body, context))),
-            }
-            .into();
+            return State::Deciding { deciding, waiting }.into();
         };
-        match verdict_on(&self.prepared, entry, &mut request, verdict) {
+        match verdict_on(&self.prepared, number, &mut request, verdict) {
             Then::Answer(response) => State::Answer {
                 response: Some(response),
             },
@@ -90,59 +90,82 @@ enum Then<B> {
 
 /// What is done once the response is there.
 struct After {
-    prepared: Arc<Prepared>,
-    entry: Arc<Entry>,
+    of: Of,
     /// A layer around this one writes fields too.
     nested: bool,
-    outcome: Outcome,
-}
-
-enum Outcome {
-    Charged(Charges),
-    /// The refusal was overruled.
-    Overruled(Charges, Decision),
+    /// Nothing was charged: the refusal was overruled.
+    overruled: bool,
+    charges: Charges,
+    watch: Option<Box<Watch>>,
+    /// The client asked for no body.
+    head: bool,
 }
 
 fn verdict_on<B>(
     prepared: &Arc<Prepared>,
-    entry: &Arc<Entry>,
+    number: usize,
     request: &mut request::Parts,
     verdict: Verdict,
 ) -> Then<B> {
-    let nested = request.extensions.get::<Limited>().is_some();
-    let outcome = match verdict {
+    let (charges, limited, overruled) = match verdict {
         Verdict::Admitted(charges) => {
-            let decision = joined(&charges);
-            let policy = charges.iter().next().map(|it| entry.policy(0, it).clone());
-            let policy = policy.unwrap_or_else(|| entry.policies[0].clone());
-            request.extensions.insert(Limited::new(policy, decision));
-            Outcome::Charged(charges)
+            let limited = joined(&charges);
+            (charges, limited, false)
         }
-        Verdict::Refused(charges) => match prepared.refused(entry, &charges, request, nested) {
-            Refusal::Answer(response) => return Then::Answer(response),
-            Refusal::Continue(decision) => {
-                let limited = Limited::new(entry.policies[0].clone(), decision.clone());
-                request.extensions.insert(limited);
-                Outcome::Overruled(charges, decision)
+        Verdict::Refused(charges) => {
+            let nested = request.extensions.get::<Limited>().is_some();
+            match prepared.refused(prepared.entry(number), &charges, request, nested) {
+                Refusal::Answer(response) => return Then::Answer(response),
+                Refusal::Continue(limited) => (charges, limited, true),
             }
-        },
+        }
         Verdict::Unlimited(Unlimited::Exempt) => return Then::Go(None),
         Verdict::Unlimited(Unlimited::Denied(denied)) => {
             return Then::Answer(Box::new(prepared.settings.telling.denied(denied, request)));
         }
     };
+    let of = Of::new(prepared, number);
+    let hooks = &of.entry().hooks;
+    let head = request.method == Method::HEAD;
+    let watch = (hooks.watch() && !overruled)
+        .then(|| Box::new(Watch::new(of.clone(), charges.clone(), head)));
     Then::Go(Some(After {
-        prepared: Arc::clone(prepared),
-        entry: Arc::clone(entry),
-        nested,
-        outcome,
+        nested: request.extensions.insert(limited).is_some(),
+        of,
+        overruled,
+        charges,
+        watch,
+        head,
     }))
 }
 
 impl After {
-    fn write(&self, charges: &Charges, decision: &Decision, response: &mut response::Parts) {
-        self.prepared.write(
-            &self.prepared.headers(&self.entry, charges),
+    /// The response with the fields of what was charged.
+    fn finish<B: Body>(mut self, response: Response<B>) -> Response<ResponseBody<B>> {
+        let (mut parts, body) = response.into_parts();
+        self.write(&mut parts);
+        let body = match self.watch.take() {
+            None => ResponseBody::service(body),
+            Some(mut watch) => {
+                watch.answered(&parts);
+                ResponseBody::watched(body, watch)
+            }
+        };
+        Response::from_parts(parts, body)
+    }
+
+    fn write(&self, response: &mut response::Parts) {
+        let several;
+        let decision = match &self.charges {
+            Charges::One(charge) => charge.decision(),
+            several_charges => {
+                several = joined(several_charges);
+                several.decision()
+            }
+        };
+        let prepared = &self.of.prepared;
+        prepared.write(
+            &prepared.headers(self.of.entry(), &self.charges),
             decision,
             false,
             self.nested,
@@ -151,23 +174,57 @@ impl After {
         );
     }
 
-    /// The fields of what was charged.
-    fn finish<B>(&self, response: Response<B>) -> Response<ResponseBody<B>> {
-        let (mut parts, body) = response.into_parts();
-        match &self.outcome {
-            Outcome::Charged(charges @ Charges::One(charge)) => {
-                self.write(charges, &charge.decision, &mut parts);
-            }
-            Outcome::Charged(charges) => self.write(charges, &joined(charges), &mut parts),
-            Outcome::Overruled(charges, decision) => self.write(charges, decision, &mut parts),
+    /// What becomes of the charge now that the head of the response is there.
+    fn said<B>(&mut self, response: Response<B>) -> (Settle, Response<B>) {
+        let hooks: &Hooks = &self.of.entry().hooks;
+        // Mostly nobody has anything to say.
+        if self.overruled || (!hooks.hear() && response.extensions().is_empty()) {
+            return (Settle::Keep, response);
         }
-        Response::from_parts(parts, ResponseBody::service(body))
+        let (parts, body) = response.into_parts();
+        let said = if let Some(ActualCost(cost)) = parts.extensions.get() {
+            Settle::Cost(*cost)
+        } else if parts.extensions.get::<CostMeter>().is_some() {
+            if self.watch.is_none() {
+                let watch = Watch::new(self.of.clone(), self.charges.clone(), self.head);
+                self.watch = Some(Box::new(watch));
+            }
+            Settle::Keep
+        } else {
+            hooks.answered(&parts)
+        };
+        (said, Response::from_parts(parts, body))
+    }
+
+    /// What becomes of the charge now that there is an error in place of a response.
+    fn failed(&mut self) -> Settle {
+        if self.overruled {
+            return Settle::Keep;
+        }
+        if self.of.entry().hooks.refund_failures() {
+            return Settle::Refund;
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.ended(SentEnd::Failed);
+        }
+        Settle::Keep
+    }
+
+    /// Begins to settle in place of whoever else would.
+    fn settle(&mut self, said: Settle) -> Settling {
+        if let Some(watch) = self.watch.take() {
+            watch.disarm();
+        }
+        Box::pin(settle(self.of.clone(), self.charges.clone(), said))
     }
 }
 
 type Deciding = Pin<Box<dyn Future<Output = (request::Parts, Verdict)> + Send>>;
 type Settling = Pin<Box<dyn Future<Output = Charges> + Send>>;
-type Of = (Arc<Prepared>, Arc<Entry>);
+/// The service that was polled, the body of the request, and its rule.
+type Waiting<S, A> = Box<(S, A, Of)>;
+/// What settles first, and what is answered then.
+type Answer<B, E> = Box<(After, Result<Response<B>, E>)>;
 
 pin_project! {
     /// The future of a response.
@@ -176,25 +233,25 @@ pin_project! {
         S: Service<Request<A>>,
     {
         #[pin]
-        state: State<S::Future, S, A, B>,
+        state: State<S::Future, S, A, B, S::Error>,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State<F, S, A, B> {
-        Deciding { deciding: Deciding, waiting: Option<Box<(S, A, Of)>> },
+    enum State<F, S, A, B, E> {
+        Deciding { deciding: Deciding, waiting: Option<Waiting<S, A>> },
         Service { #[pin] future: F, after: Option<After> },
-        Settling { settling: Settling, waiting: Option<Box<(After, Response<B>)>> },
+        Settling { settling: Settling, waiting: Option<Answer<B, E>> },
         Answer { response: Option<Box<Response<ResponseBody<B>>>> },
     }
 }
 
-impl<S, A, B> From<State<S::Future, S, A, B>> for ResponseFuture<S, A, B>
+impl<S, A, B> From<State<S::Future, S, A, B, S::Error>> for ResponseFuture<S, A, B>
 where
     S: Service<Request<A>>,
 {
-    fn from(state: State<S::Future, S, A, B>) -> Self {
+    fn from(state: State<S::Future, S, A, B, S::Error>) -> Self {
         Self { state }
     }
 }
@@ -202,6 +259,7 @@ where
 impl<S, A, B> Future for ResponseFuture<S, A, B>
 where
     S: Service<Request<A>, Response = Response<B>>,
+    B: Body,
 {
     type Output = Result<Response<ResponseBody<B>>, S::Error>;
 
@@ -212,8 +270,8 @@ where
             let next = match state.as_mut().project() {
                 Projected::Deciding { deciding, waiting } => {
                     let (mut request, verdict) = ready!(deciding.as_mut().poll(cx));
-                    let (mut service, body, (prepared, entry)) = *waiting.take().expect(ONCE);
-                    match verdict_on(&prepared, &entry, &mut request, verdict) {
+                    let (mut service, body, of) = *waiting.take().expect(ONCE);
+                    match verdict_on(&of.prepared, of.number, &mut request, verdict) {
                         Then::Answer(response) => State::Answer {
                             response: Some(response),
                         },
@@ -224,20 +282,36 @@ where
                     }
                 }
                 Projected::Service { future, after } => {
-                    let response = ready!(future.poll(cx))?;
-                    let Some(after) = after.take() else {
-                        return Poll::Ready(Ok(response.map(ResponseBody::service)));
+                    let answer = ready!(future.poll(cx));
+                    let Some(mut after) = after.take() else {
+                        return Poll::Ready(answer.map(|it| it.map(ResponseBody::service)));
                     };
-                    match settling(after, response) {
-                        Ok(response) => return Poll::Ready(Ok(response)),
-                        Err(state) => state.into_state(),
+                    let (said, answer) = match answer {
+                        Ok(response) => {
+                            let (said, response) = after.said(response);
+                            if said == Settle::Keep {
+                                return Poll::Ready(Ok(after.finish(response)));
+                            }
+                            (said, Ok(response))
+                        }
+                        Err(error) => {
+                            let said = after.failed();
+                            if said == Settle::Keep {
+                                return Poll::Ready(Err(error));
+                            }
+                            (said, Err(error))
+                        }
+                    };
+                    State::Settling {
+                        settling: after.settle(said),
+                        waiting: Some(Box::new((after, answer))),
                     }
                 }
                 Projected::Settling { settling, waiting } => {
                     let charges = ready!(settling.as_mut().poll(cx));
-                    let (mut after, response) = *waiting.take().expect(ONCE);
-                    after.outcome = Outcome::Charged(charges);
-                    return Poll::Ready(Ok(after.finish(response)));
+                    let (mut after, answer) = *waiting.take().expect(ONCE);
+                    after.charges = charges;
+                    return Poll::Ready(answer.map(|response| after.finish(response)));
                 }
                 Projected::Answer { response } => {
                     return Poll::Ready(Ok(*response.take().expect(ONCE)));
@@ -246,50 +320,6 @@ where
             state.set(next);
         }
     }
-}
-
-/// A settlement that takes its time.
-struct Unsettled<B> {
-    settling: Settling,
-    after: After,
-    response: Response<B>,
-}
-
-impl<B> Unsettled<B> {
-    fn into_state<F, S, A>(self) -> State<F, S, A, B> {
-        State::Settling {
-            settling: self.settling,
-            waiting: Some(Box::new((self.after, self.response))),
-        }
-    }
-}
-
-/// The response, or what has to be settled first.
-fn settling<B>(
-    mut after: After,
-    response: Response<B>,
-) -> Result<Response<ResponseBody<B>>, Box<Unsettled<B>>> {
-    let Outcome::Charged(_) = &after.outcome else {
-        return Ok(after.finish(response));
-    };
-    if after.entry.hooks.is_empty() && response.extensions().is_empty() {
-        return Ok(after.finish(response));
-    }
-    let (parts, body) = response.into_parts();
-    let said = said(&after.entry.hooks, &parts);
-    let response = Response::from_parts(parts, body);
-    if said == Settle::Keep {
-        return Ok(after.finish(response));
-    }
-    let nothing = Outcome::Charged(Charges::Many(Vec::new()));
-    let Outcome::Charged(charges) = std::mem::replace(&mut after.outcome, nothing) else {
-        unreachable!("it was just looked at")
-    };
-    Err(Box::new(Unsettled {
-        settling: Box::pin(settle(charges, said)),
-        after,
-        response,
-    }))
 }
 
 impl<S: fmt::Debug> fmt::Debug for RateLimitService<S> {

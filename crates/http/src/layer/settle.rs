@@ -1,9 +1,8 @@
 //! What a request really cost, once its response is there.
 
-use http::response;
-
-use super::Hook;
 use super::decide::{Charge, Charges};
+use super::prepared::{Entry, Of};
+use crate::Limited;
 
 /// What becomes of a charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +18,8 @@ pub enum Settle {
     Cost(u64),
 }
 
-/// A handler's word on what its request cost: put it into the extensions of the response.
+/// A handler's word on what its request cost: put it into the extensions of the response. Where the
+/// cost is known only when the body has gone, see [`CostMeter`](crate::CostMeter).
 ///
 /// ```
 /// use axum::Extension;
@@ -32,46 +32,32 @@ pub enum Settle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActualCost(pub u64);
 
-/// What the response and the hooks say.
-pub(super) fn said(hooks: &[Hook], response: &response::Parts) -> Settle {
-    if let Some(ActualCost(cost)) = response.extensions.get() {
-        return Settle::Cost(*cost);
-    }
-    let said = hooks.iter().map(|hook| hook(response));
-    said.into_iter()
-        .find(|settle| *settle != Settle::Keep)
-        .unwrap_or_default()
-}
-
 /// Settles every charge.
-pub(super) async fn settle(mut charges: Charges, settle: Settle) -> Charges {
+pub(super) async fn settle(of: Of, mut charges: Charges, settle: Settle) -> Charges {
     for charge in charges.iter_mut() {
-        let granted = charge.decision.granted();
+        let granted = charge.decision().granted();
         let cost = match settle {
             Settle::Keep => continue,
             Settle::Refund => 0,
             Settle::Cost(cost) => cost,
         };
         if cost < granted {
-            refund(charge, granted - cost).await;
+            refund(of.entry(), charge, granted - cost).await;
         } else if cost > granted {
-            charge_more(charge, cost - granted).await;
+            charge_more(of.entry(), charge, cost - granted).await;
         }
     }
     charges
 }
 
 /// Gives so much back.
-pub(super) async fn refund(charge: &mut Charge, cost: u64) {
-    let Charge {
-        limit,
-        key,
-        decision,
-        ..
-    } = charge;
-    match limit.refund(key, decision, cost).await {
+pub(super) async fn refund(entry: &Entry, charge: &mut Charge, cost: u64) {
+    let limit = charge.limit(entry);
+    match limit.refund(&charge.key, charge.decision(), cost).await {
         // An answer without quotas: there was nothing that could be given back.
-        Ok(refunded) if !refunded.quotas().is_empty() => *decision = refunded,
+        Ok(refunded) if !refunded.quotas().is_empty() => {
+            charge.limited = Limited::new(charge.limited.policy().clone(), refunded);
+        }
         Ok(_) => {}
         Err(error) => {
             tracing::debug!(policy = limit.policy().name(), %error, "a refund was lost");
@@ -80,8 +66,8 @@ pub(super) async fn refund(charge: &mut Charge, cost: u64) {
 }
 
 /// Charges as much of this as there is.
-async fn charge_more(charge: &mut Charge, missing: u64) {
-    let Some(left) = charge.decision.remaining() else {
+async fn charge_more(entry: &Entry, charge: &mut Charge, missing: u64) {
+    let Some(left) = charge.decision().remaining() else {
         return;
     };
     let mut cost = missing.min(left);
@@ -90,11 +76,11 @@ async fn charge_more(charge: &mut Charge, missing: u64) {
         if cost == 0 {
             return;
         }
-        let Ok(decision) = charge.limit.charge(&charge.key, cost).await else {
+        let Ok(decision) = charge.limit(entry).charge(&charge.key, cost).await else {
             return;
         };
         if decision.allowed() {
-            charge.decision = decision;
+            charge.limited = Limited::new(charge.limited.policy().clone(), decision);
             return;
         }
         cost = cost.min(decision.remaining().unwrap_or(0));

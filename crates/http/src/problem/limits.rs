@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 use tollgate_core::{Decision, NoSlot, Origin, Policy, Timestamp};
 
+use crate::headers::item_names;
 use crate::seconds::no_slot_seconds;
-use crate::{GatewayNumbers, retry_after_seconds, speaker};
+use crate::{GatewayNumbers, Limited, retry_after_seconds, speaker};
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
@@ -21,7 +22,7 @@ pub(super) enum Limits {
         #[serde(skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
         #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
-        violated_policies: Option<[String; 1]>,
+        violated_policies: Option<Vec<String>>,
     },
     Gateway {
         limit: u64,
@@ -52,7 +53,21 @@ impl Limits {
                 Some(wait) => u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX),
                 None => seconds.saturating_mul(1_000),
             }),
-            violated_policies: violated.then(|| [policy.name().to_owned()]),
+            violated_policies: violated.then(|| violations(policy, decision)),
+        }
+    }
+
+    /// Names what all of these refuse, where the violated policies are named at all.
+    pub(super) fn name_violated<'a>(&mut self, all: impl Iterator<Item = &'a Limited>) {
+        if let Self::Library {
+            violated_policies: Some(names),
+            ..
+        } = self
+        {
+            let refusing = all.filter(|it| !is_closed(it.decision()));
+            *names = refusing
+                .flat_map(|it| violations(it.policy(), it.decision()))
+                .collect();
         }
     }
 
@@ -65,7 +80,7 @@ impl Limits {
             remaining: slots.map(|_| 0),
             retry_after: Some(no_slot_seconds(no_slot)),
             retry_after_ms: Some(millis),
-            violated_policies: violated.map(|name| [name.to_owned()]),
+            violated_policies: violated.map(|name| vec![name.to_owned()]),
         }
     }
 
@@ -101,6 +116,18 @@ impl Limits {
             retry_after,
         }
     }
+}
+
+/// The quotas that refuse, by the names that they have in the fields.
+fn violations(policy: &Policy, decision: &Decision) -> Vec<String> {
+    let names = item_names(policy);
+    if decision.quotas().is_empty() && !decision.allowed() {
+        // A remembered refusal may not know which.
+        return names.into_iter().map(String::from).collect();
+    }
+    let refusing = names.into_iter().zip(decision.quotas());
+    let refusing = refusing.filter(|(_, answer)| !answer.allowed);
+    refusing.map(|(name, _)| name.into()).collect()
 }
 
 /// Whether it was refused because the store did not answer, not because of a quota.

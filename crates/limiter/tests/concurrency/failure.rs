@@ -35,7 +35,7 @@ async fn s111_open_counts_in_this_process_and_closed_refuses() {
         // The store is back, and knows nothing of these. This process has as many as it may, though.
         store.fails.store(false, Ordering::SeqCst);
         assert!(is_full(&here.acquire("k").await));
-        permits.remove(0);
+        drop(permits.remove(0));
         let permit = here.acquire("k").await.unwrap();
         assert_eq!(permit.origin(), Origin::Shared);
         assert!(one.health().enforcing);

@@ -64,8 +64,10 @@ pub(super) fn run(args: &CheckArgs, given: &Given<'_>) -> Outcome {
     let random = || format!("check-{:016x}", RandomState::new().hash_one(0));
     let holder = args.holder.clone().unwrap_or_else(random);
 
+    let limit = timeout(given)?;
+    let patience = limit.0;
     let asked = async {
-        let store = store::connect(&backend.0, &prefix, true).await?;
+        let store = store::connect(&backend.0, &prefix, patience).await?;
         let Some(leases) = Arc::new(store).leases() else {
             let why =
                 "this store cannot hold leases; use redis://, dynamodb:// or memory:// for them";
@@ -87,7 +89,7 @@ pub(super) fn run(args: &CheckArgs, given: &Given<'_>) -> Outcome {
         };
         Ok((answer.ok, answer.in_use, answer.fence))
     };
-    let (allowed, in_use, fence) = answered(&backend, timeout(given)?, asked)?;
+    let (allowed, in_use, fence) = answered(&backend, limit, asked)?;
     let held = allowed && !args.peek && !args.reset;
     let mut lines = Lines::new();
     lines.json(&Answer {

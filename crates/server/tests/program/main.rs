@@ -32,6 +32,8 @@ mod service;
 mod settings;
 mod shutdown;
 mod slots;
+#[cfg(all(feature = "dynamodb", feature = "memcached"))]
+mod stores;
 mod upstream;
 #[cfg(feature = "redis")]
 mod usage;

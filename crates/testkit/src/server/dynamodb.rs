@@ -218,7 +218,7 @@ fn spawn(flavor: DynamoFlavor, port: u16, folder: &TempFolder) -> Process {
 }
 
 /// Whether something speaks HTTP there.
-async fn answers(address: SocketAddr) -> bool {
+pub(super) async fn answers(address: SocketAddr) -> bool {
     let asked = async {
         let mut stream = TcpStream::connect(address).await?;
         let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

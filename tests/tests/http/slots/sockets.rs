@@ -23,7 +23,8 @@ async fn echo(upgrade: WebSocketUpgrade) -> Response {
             match message {
                 Message::Text(text) if text == "bye" => return,
                 message @ (Message::Text(_) | Message::Binary(_)) => {
-                    if socket.send(message).await.is_err() {
+                    let sent = socket.send(message).await;
+                    if sent.is_err() {
                         return;
                     }
                 }

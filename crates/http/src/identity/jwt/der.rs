@@ -3,6 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::JwtKeyError;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Rsa,
@@ -20,30 +22,69 @@ const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 const SEQUENCE: u8 = 0x30;
 const OID: u8 = 0x06;
 const BITS: u8 = 0x03;
+const INTEGER: u8 = 0x02;
 
-/// The kind of a `SubjectPublicKeyInfo`, and the bytes of its key.
-pub(super) fn public_key(pem: &str) -> Option<(Kind, Vec<u8>)> {
-    let (_, rest) = pem.split_once("-----BEGIN PUBLIC KEY-----")?;
-    let (body, _) = rest.split_once("-----END PUBLIC KEY-----")?;
+/// The kind of a public key, and its bytes.
+pub(super) fn public_key(pem: &str) -> Result<(Kind, Vec<u8>), JwtKeyError> {
+    use JwtKeyError::Malformed;
+    // Not looked at any further: what is there is not for here.
+    if pem.contains("PRIVATE KEY-----") {
+        return Err(JwtKeyError::Private);
+    }
+    let (kind, key) = match block(pem, "RSA PUBLIC KEY") {
+        Some(key) => (Kind::Rsa, key),
+        None => spki(&block(pem, "PUBLIC KEY").ok_or(Malformed)?)?,
+    };
+    if kind == Kind::Rsa {
+        let bits = modulus(&key).ok_or(Malformed)?;
+        if bits < 2048 {
+            return Err(JwtKeyError::ShortRsa(bits));
+        }
+    }
+    Ok((kind, key))
+}
+
+/// What stands between the lines of a PEM block.
+fn block(pem: &str, label: &str) -> Option<Vec<u8>> {
+    let (_, rest) = pem.split_once(&format!("-----BEGIN {label}-----"))?;
+    let (body, _) = rest.split_once(&format!("-----END {label}-----"))?;
     let body: String = body.split_whitespace().collect();
-    let der = STANDARD.decode(body).ok()?;
-    let (info, rest) = element(SEQUENCE, &der)?;
-    let (algorithm, key) = element(SEQUENCE, info)?;
-    let (oid, parameters) = element(OID, algorithm)?;
+    STANDARD.decode(body).ok()
+}
+
+/// What is inside of a `SubjectPublicKeyInfo`.
+fn spki(der: &[u8]) -> Result<(Kind, Vec<u8>), JwtKeyError> {
+    let read = || {
+        let (info, rest) = element(SEQUENCE, der)?;
+        let (algorithm, key) = element(SEQUENCE, info)?;
+        let (key, after) = element(BITS, key)?;
+        // The first byte counts the bits that are not used in the last one.
+        let key = key.strip_prefix(&[0])?;
+        (rest.is_empty() && after.is_empty()).then_some((element(OID, algorithm)?, key))
+    };
+    let ((oid, parameters), key) = read().ok_or(JwtKeyError::Malformed)?;
     let kind = match oid {
         RSA => Kind::Rsa,
         ED25519 => Kind::Ed25519,
-        EC => match element(OID, parameters)?.0 {
-            P256 => Kind::P256,
-            P384 => Kind::P384,
-            _ => return None,
+        EC => match element(OID, parameters) {
+            Some((P256, _)) => Kind::P256,
+            Some((P384, _)) => Kind::P384,
+            _ => return Err(JwtKeyError::Curve),
         },
-        _ => return None,
+        _ => return Err(JwtKeyError::Malformed),
     };
-    let (key, after) = element(BITS, key)?;
-    // The first byte counts the bits that are not used in the last one.
-    let key = key.strip_prefix(&[0])?;
-    (rest.is_empty() && after.is_empty()).then(|| (kind, key.to_vec()))
+    Ok((kind, key.to_vec()))
+}
+
+/// How many bits the modulus of an `RSAPublicKey` has.
+fn modulus(der: &[u8]) -> Option<usize> {
+    let (key, rest) = element(SEQUENCE, der)?;
+    let (modulus, exponent) = element(INTEGER, key)?;
+    let (_, after) = element(INTEGER, exponent)?;
+    let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
+    let first = modulus.get(zeros)?;
+    let bits = (modulus.len() - zeros) * 8 - first.leading_zeros() as usize;
+    (rest.is_empty() && after.is_empty()).then_some(bits)
 }
 
 /// The content of an element that begins here, and what follows it.

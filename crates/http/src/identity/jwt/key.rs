@@ -73,6 +73,12 @@ impl JwtAlgorithm {
             _ => None,
         }
     }
+
+    /// Whether it has a secret in place of a public key.
+    #[cfg(all(feature = "config", feature = "jwks"))]
+    pub(crate) const fn is_secret(self) -> bool {
+        self.secret().is_some()
+    }
 }
 
 impl FromStr for JwtAlgorithm {
@@ -86,12 +92,29 @@ impl FromStr for JwtAlgorithm {
     }
 }
 
-/// Text that names no algorithm.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "JWT algorithm: {0:?} is unknown; write one of HS256, RS256, PS256, ES256, EdDSA, or their larger forms"
-)]
+/// Text that names no algorithm, or one that cannot be verified here (`ES512`, `ES256K`, `none`).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownJwtAlgorithm(Box<str>);
+
+impl fmt::Display for UnknownJwtAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<_> = JwtAlgorithm::ALL.iter().map(|it| it.as_str()).collect();
+        write!(
+            f,
+            "JWT algorithm: {:?} is none of {}",
+            self.0,
+            all.join(", ")
+        )?;
+        match &*self.0 {
+            "ES512" | "ES256K" => f.write_str(
+                "; of elliptic curves there are P-256 and P-384, so have tokens signed by ES384",
+            ),
+            _ => f.write_str("; write one of them"),
+        }
+    }
+}
+
+impl std::error::Error for UnknownJwtAlgorithm {}
 
 /// A key, with what it verifies by.
 ///
@@ -127,13 +150,14 @@ impl JwtKey {
         }
     }
 
-    /// A public key in PEM (`BEGIN PUBLIC KEY`).
+    /// A public key in PEM: `BEGIN PUBLIC KEY`, or `BEGIN RSA PUBLIC KEY`.
     ///
     /// # Errors
-    /// When it is none, or one of another algorithm.
+    /// When it is none, one of another algorithm or of a curve that is not known, or an RSA key of
+    /// less than 2048 bits.
     pub fn pem(algorithm: JwtAlgorithm, pem: &str) -> Result<Self, JwtKeyError> {
         use der::Kind;
-        let (kind, bytes) = der::public_key(pem).ok_or(JwtKeyError::Malformed)?;
+        let (kind, bytes) = der::public_key(pem)?;
         let key = match (algorithm, kind) {
             (JwtAlgorithm::Es256, Kind::P256) | (JwtAlgorithm::Es384, Kind::P384) => {
                 DecodingKey::from_ec_der(&bytes)
@@ -259,6 +283,17 @@ pub enum JwtKeyError {
         "JWT key: it is no public key that can be read; write PEM that begins with -----BEGIN PUBLIC KEY-----"
     )]
     Malformed,
+    /// A private key, which is not needed to verify.
+    #[error(
+        "JWT key: it is a private key; give only its public half, as `openssl pkey -pubout` prints it"
+    )]
+    Private,
+    /// A key of an elliptic curve that cannot be verified with.
+    #[error("JWT key: it is on a curve that is not known; use P-256 (ES256) or P-384 (ES384)")]
+    Curve,
+    /// An RSA key that is too short to be safe.
+    #[error("JWT key: an RSA key needs 2048 bits or more, and this has {0}; make a longer one")]
+    ShortRsa(usize),
     /// A key of another kind than the algorithm's.
     #[error("JWT key: it is no key for {}; name the algorithm that its tokens are signed by", .0.as_str())]
     OtherKind(JwtAlgorithm),

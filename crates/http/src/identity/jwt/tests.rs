@@ -381,8 +381,51 @@ fn keys_that_prove_nothing_are_refused_and_secrets_not_printed() {
         JwtKey::pem(JwtAlgorithm::Rs256, "x").unwrap_err(),
         JwtKeyError::Malformed
     );
+    for (pem, error) in [
+        (include_str!("testdata/p521.pub.pem"), JwtKeyError::Curve),
+        (
+            include_str!("testdata/rsa1024.pub.pem"),
+            JwtKeyError::ShortRsa(1024),
+        ),
+        (
+            "-----BEGIN EC PRIVATE KEY-----\nAA==\n-----END EC PRIVATE KEY-----",
+            JwtKeyError::Private,
+        ),
+    ] {
+        for algorithm in [JwtAlgorithm::Rs256, JwtAlgorithm::Es384] {
+            assert_eq!(JwtKey::pem(algorithm, pem).unwrap_err(), error);
+        }
+    }
     let key = JwtKey::secret(JwtAlgorithm::Hs256, b"0123456789abcdef0123456789abcdef").unwrap();
     assert!(!format!("{:?}", Jwt::new("i", "a", [key])).contains("0123"));
+}
+
+#[test]
+fn an_rsa_key_is_read_in_both_of_its_forms() {
+    let pkcs1 = include_str!("testdata/rsa.pkcs1.pub.pem");
+    assert!(pkcs1.starts_with("-----BEGIN RSA PUBLIC KEY-----"));
+    let key = JwtKey::pem(JwtAlgorithm::Rs256, pkcs1).unwrap();
+    let token = rs256(&json!({"alg": "RS256"}), &claims());
+    let source = Jwt::new("issuer", "orders", [key]);
+    assert_eq!(asked(&source, &token), asked(&by_rsa(), &token));
+    assert_eq!(asked(&source, &token), alice(None));
+}
+
+#[test]
+fn algorithms_that_cannot_be_verified_are_refused_by_name_with_those_that_can() {
+    for name in ["ES512", "ES256K", "none", "rs256", ""] {
+        let error = name.parse::<JwtAlgorithm>().unwrap_err().to_string();
+        assert!(error.contains(&format!("{name:?} is none of")), "{error}");
+        assert!(
+            error.contains("HS256, HS384") && error.contains("ES384"),
+            "{error}"
+        );
+    }
+    let error = "ES512".parse::<JwtAlgorithm>().unwrap_err().to_string();
+    assert!(error.contains("have tokens signed by ES384"), "{error}");
+    // Nor does a token of that kind panic.
+    let token = format!("{}.AA", unsigned(&json!({"alg": "ES512"}), &claims()));
+    assert!(is_invalid(&asked(&by_rsa(), &token)));
 }
 
 proptest::proptest! {

@@ -1,0 +1,122 @@
+//! A hello-world of axum with and without a layer, ours and another library's, for the drivers that
+//! put them side by side.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
+use axum::routing::get;
+use tokio::runtime::{Builder, Runtime};
+use tollgate::Limiter;
+use tollgate::http::{HeaderStyle, RateLimitLayer};
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+use tower_layer::layer_fn;
+use tower_service::Service;
+
+/// All rows, by name.
+#[must_use]
+pub fn apps() -> Vec<(&'static str, Router)> {
+    let all = HeaderStyle::IETF | HeaderStyle::TRIPLE | HeaderStyle::X_RATELIMIT;
+    vec![
+        ("no layer", hello()),
+        (
+            "a layer that does nothing",
+            hello().layer(layer_fn(Nothing)),
+        ),
+        ("tollgate, all headers", hello().layer(ours(all))),
+        (
+            "tollgate, default headers",
+            hello().layer(ours(HeaderStyle::IETF)),
+        ),
+        (
+            "tollgate, no headers",
+            hello().layer(ours(HeaderStyle::NONE)),
+        ),
+        ("tower_governor, headers", governor()),
+    ]
+}
+
+/// The one with this in its name.
+///
+/// # Panics
+/// When there is none.
+pub fn app(name: &str) -> Router {
+    let found = apps().into_iter().find(|(full, _)| full.contains(name));
+    // As a server has it.
+    found.expect("there is such an app").1.with_state(())
+}
+
+fn hello() -> Router {
+    Router::new().route("/", get(|| async { "Hello, World!" }))
+}
+
+/// What any layer costs, as axum puts it around a route.
+#[derive(Clone)]
+struct Nothing<S>(S);
+
+impl<R, S: Service<R>> Service<R> for Nothing<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> S::Future {
+        self.0.call(request)
+    }
+}
+
+/// A limit that admits all of it.
+fn ours(style: HeaderStyle) -> RateLimitLayer {
+    let backend = current_thread().block_on(tollgate::connect("memory://"));
+    let limiter = Limiter::builder(backend.expect("memory is there")).build();
+    let quota = "1000000000/s".parse().expect("it is one");
+    let limit = limiter.policy("api", [quota]).expect("the name is free");
+    RateLimitLayer::new(&limit).headers(style)
+}
+
+fn governor() -> Router {
+    let config = GovernorConfigBuilder::default()
+        .per_nanosecond(1)
+        .burst_size(u32::MAX)
+        .use_headers()
+        .finish();
+    let config = Arc::new(config.expect("it is one"));
+    hello().layer(GovernorLayer::new(config))
+}
+
+/// One request without any network.
+///
+/// # Panics
+/// When the answer takes waiting, which nothing here does.
+pub fn call(app: &mut Router) -> Response {
+    let mut request = Request::new(Body::empty());
+    let peer = SocketAddr::from(([127, 0, 0, 1], 50_000));
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let mut answering = pin!(app.call(request));
+    match answering
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
+        Poll::Ready(Ok(response)) => response,
+        _ => unreachable!("memory answers at once"),
+    }
+}
+
+/// A runtime of this thread.
+///
+/// # Panics
+/// When the machine has no room for one.
+#[must_use]
+pub fn current_thread() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a thread has a runtime")
+}
