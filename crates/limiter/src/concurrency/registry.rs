@@ -61,7 +61,11 @@ impl Registry {
             }
             state.insert(lease, Some(due));
             let alive = state.task.as_ref().is_some_and(|task| !task.is_closed());
-            Ok(!alive || state.alarm.is_none_or(|alarm| due < alarm))
+            let early = !alive || state.alarm.is_none_or(|alarm| due < alarm);
+            if early {
+                state.alarm = Some(due);
+            }
+            Ok(early)
         })
     }
 
@@ -168,11 +172,18 @@ impl Registry {
         self.with(|state| state.held.contains_key(&id(lease)))
     }
 
-    /// When the task must look again.
+    /// When the task must look again. While nothing is held it keeps to the time it had, though
+    /// nothing will be due: slots that come and go would wake it again and again.
     pub(super) fn set_alarm(&self) -> Instant {
         self.with(|state| {
-            let next = state.due.first().map(|(due, _)| *due);
-            let next = next.unwrap_or_else(|| Instant::now() + FOREVER);
+            let next = match state.due.first() {
+                Some((due, _)) => *due,
+                None => {
+                    let now = Instant::now();
+                    let kept = state.alarm.filter(|alarm| *alarm > now);
+                    kept.unwrap_or(now + FOREVER)
+                }
+            };
             state.alarm = Some(next);
             next
         })
