@@ -1,10 +1,11 @@
 //! What was decided about a request, for handlers.
 
+use std::fmt;
 use std::sync::Arc;
 
-use tollgate_core::{Decision, Policy};
+use tollgate_core::{Decision, Key, Policy};
 
-use crate::retry_after_seconds;
+use crate::{Limit, retry_after_seconds};
 
 /// The decision on a request: in its extensions, and an extractor of axum. Of several layers, the
 /// innermost's.
@@ -16,19 +17,47 @@ use crate::retry_after_seconds;
 ///     format!("{} left", limited.decision().remaining().unwrap_or_default())
 /// }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Limited(Arc<Decided>);
 
 /// Behind a pointer: the layer, the request and its handler share it.
-#[derive(Debug)]
 struct Decided {
     policy: Policy,
     decision: Decision,
+    charged: Charged,
+}
+
+/// What was charged, and where it can be given back.
+#[derive(Clone)]
+pub(crate) struct Charged {
+    /// Which limit of the rule.
+    pub(crate) part: usize,
+    /// The limit of a plan, in place of that one.
+    pub(crate) planned: Option<Arc<dyn Limit>>,
+    pub(crate) key: Key<'static>,
 }
 
 impl Limited {
+    /// Of which nothing is given back.
     pub(crate) fn new(policy: Policy, decision: Decision) -> Self {
-        Self(Arc::new(Decided { policy, decision }))
+        let charged = Charged {
+            part: 0,
+            planned: None,
+            key: Key::from(""),
+        };
+        Self::of(policy, decision, charged)
+    }
+
+    pub(crate) fn of(policy: Policy, decision: Decision, charged: Charged) -> Self {
+        Self(Arc::new(Decided {
+            policy,
+            decision,
+            charged,
+        }))
+    }
+
+    pub(crate) fn charged(&self) -> &Charged {
+        &self.0.charged
     }
 
     /// The policy; of several, on a refusal the one that speaks, else the first.
@@ -47,6 +76,16 @@ impl Limited {
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
         retry_after_seconds(&self.0.decision)
+    }
+}
+
+/// Without who was charged.
+impl fmt::Debug for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limited")
+            .field("policy", self.policy())
+            .field("decision", self.decision())
+            .finish_non_exhaustive()
     }
 }
 

@@ -7,28 +7,41 @@ use http::request;
 use tollgate_core::{Clock, CostError, Decision, Key, Origin, SystemClock};
 
 use super::prepared::{Entry, Prepared};
+use crate::limited::Charged;
 use crate::rule::Part;
 use crate::{Identified, Identity, IdentitySource, Limit, LimitError, Limited, Ruling};
 
-/// What was charged, and where it can be given back.
+/// A charge: the policy as clients read it, what it said, and where it can be given back.
 #[derive(Clone)]
 pub(super) struct Charge {
-    part: usize,
-    /// The limit of a plan, in place of that of the part.
-    pub(super) planned: Option<Arc<dyn Limit>>,
-    pub(super) key: Key<'static>,
-    /// The policy as clients read it, and what it said.
     pub(super) limited: Limited,
 }
 
 impl Charge {
     pub(super) fn limit<'a>(&'a self, entry: &'a Entry) -> &'a dyn Limit {
-        let planned = self.planned.as_ref();
-        &**planned.unwrap_or(&entry.parts[self.part].limit)
+        let part = self.limited.charged().part;
+        &**self.planned().unwrap_or(&entry.parts[part].limit)
+    }
+
+    /// The limit of a plan, if one holds.
+    pub(super) fn planned(&self) -> Option<&Arc<dyn Limit>> {
+        self.limited.charged().planned.as_ref()
+    }
+
+    pub(super) fn key(&self) -> &Key<'static> {
+        &self.limited.charged().key
     }
 
     pub(super) fn decision(&self) -> &Decision {
         self.limited.decision()
+    }
+
+    /// The same charge, of which this is to be said now.
+    pub(super) fn says(&self, decision: Decision) -> Self {
+        let limited = &self.limited;
+        let (policy, charged) = (limited.policy().clone(), limited.charged().clone());
+        let limited = Limited::of(policy, decision, charged);
+        Self { limited }
     }
 }
 
@@ -222,11 +235,14 @@ impl Known {
             Some(limit) => limit.policy(),
             None => &entry.policies[part],
         };
-        Charge {
+        let policy = policy.clone();
+        let charged = Charged {
             part,
-            limited: Limited::new(policy.clone(), decision),
             planned: self.planned,
             key: self.key,
+        };
+        Charge {
+            limited: Limited::of(policy, decision, charged),
         }
     }
 

@@ -135,7 +135,7 @@ impl Prepared {
         entry: &'a Entry,
         charges: &Charges,
     ) -> Cow<'a, RateLimitHeaders> {
-        if charges.iter().all(|charge| charge.planned.is_none()) {
+        if charges.iter().all(|charge| charge.planned().is_none()) {
             return Cow::Borrowed(&entry.headers);
         }
         if let Charges::One(charge) = charges

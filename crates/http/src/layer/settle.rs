@@ -2,7 +2,6 @@
 
 use super::decide::{Charge, Charges};
 use super::prepared::{Entry, Of};
-use crate::Limited;
 
 /// What becomes of a charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,10 +52,10 @@ pub(super) async fn settle(of: Of, mut charges: Charges, settle: Settle) -> Char
 /// Gives so much back.
 pub(super) async fn refund(entry: &Entry, charge: &mut Charge, cost: u64) {
     let limit = charge.limit(entry);
-    match limit.refund(&charge.key, charge.decision(), cost).await {
+    match limit.refund(charge.key(), charge.decision(), cost).await {
         // An answer without quotas: there was nothing that could be given back.
         Ok(refunded) if !refunded.quotas().is_empty() => {
-            charge.limited = Limited::new(charge.limited.policy().clone(), refunded);
+            *charge = charge.says(refunded);
         }
         Ok(_) => {}
         Err(error) => {
@@ -76,11 +75,11 @@ async fn charge_more(entry: &Entry, charge: &mut Charge, missing: u64) {
         if cost == 0 {
             return;
         }
-        let Ok(decision) = charge.limit(entry).charge(&charge.key, cost).await else {
+        let Ok(decision) = charge.limit(entry).charge(charge.key(), cost).await else {
             return;
         };
         if decision.allowed() {
-            charge.limited = Limited::new(charge.limited.policy().clone(), decision);
+            *charge = charge.says(decision);
             return;
         }
         cost = cost.min(decision.remaining().unwrap_or(0));
