@@ -149,7 +149,7 @@ impl DynamoBackend {
             Change::Create { id, claim, body } => {
                 let document = self.put(document_key(of, id), BODY, text(body)?);
                 writes.push(self.unless_there(document)?);
-                writes.push(self.claim(of, claim, id)?);
+                writes.push(self.claimed_item(of, claim, id)?);
                 writes.push(self.list_ids(of, "ADD ids :ids", id)?);
             }
             Change::Replace {
@@ -166,7 +166,7 @@ impl DynamoBackend {
                     .return_values_on_condition_check_failure(OnFailure::AllOld);
                 writes.push(put(document)?);
                 if claim != claim_before {
-                    writes.push(self.claim(of, claim, id)?);
+                    writes.push(self.claimed_item(of, claim, id)?);
                     writes.push(self.delete(claim_key(of, claim_before), "owner = :is", id)?);
                 }
             }
@@ -199,7 +199,7 @@ impl DynamoBackend {
         put(item.condition_expression("attribute_not_exists(pk)"))
     }
 
-    fn claim(
+    fn claimed_item(
         &self,
         of: Collection<'_>,
         claim: &str,
