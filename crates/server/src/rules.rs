@@ -33,6 +33,7 @@ pub use model::{
 };
 pub use pattern::Pattern;
 pub use read::DEFAULT_ID;
+pub(crate) use store::PREFIX;
 pub use store::{Entry, RuleStore, Stored};
 pub use sync::{Keeping, RuleSettings, Rules, RulesError};
 pub use table::Table;

@@ -71,11 +71,14 @@ impl Service {
             require_store: settings.require_backend_at_start,
         };
         let (rules, keeping) = Rules::start(compiler, kept).await?;
+        let mut tasks = JoinSet::new();
+        let blocks = Blocks::of(limiter.backend(), &settings.prefix);
+        blocks.keep(settings.rules.cache_ttl, &mut tasks).await;
         let engine = Arc::new(Engine::new(
             resolver,
             digester,
             rules.shared_table(),
-            Blocks::default(),
+            blocks,
         ));
         let shared = Shared {
             engine: Arc::clone(&engine),
@@ -86,7 +89,6 @@ impl Service {
             .merge(rest::routes(rules.clone()));
         let Settings { admin, .. } = settings;
         let access = Access::new(admin.token.as_deref(), admin.open, listener);
-        let mut tasks = JoinSet::new();
         if let Some(keys) = settings.identity.api_keys.clone() {
             tasks.spawn(keys.watch());
         }

@@ -49,6 +49,11 @@ const SLOT_LINES: [&str; 14] = [
     "s112", "s113",
 ];
 
+/// Those of the service: identities, requests, usage.
+const SERVICE_LINES: [&str; 13] = [
+    "s38", "s39", "s40", "s41", "s47", "s48", "s55", "s56", "s57", "s58", "s60", "s61", "s62",
+];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

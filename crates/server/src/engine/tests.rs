@@ -11,6 +11,7 @@ use crate::rules::{Compiler, Rule, Table};
 
 async fn engine(default: &str, rules: serde_json::Value) -> Engine {
     let backend = Connect::new("memory://").connect().await.unwrap();
+    let blocks = Blocks::of(&backend, "rate-limit");
     let compiler = Compiler {
         limiter: Limiter::builder(backend).build(),
         headers: HeaderStyle::GATEWAY,
@@ -29,7 +30,7 @@ async fn engine(default: &str, rules: serde_json::Value) -> Engine {
         Arc::new(resolver.unwrap()),
         Digester::new(None),
         Arc::new(ArcSwap::from_pointee(table)),
-        Blocks::default(),
+        blocks,
     )
 }
 

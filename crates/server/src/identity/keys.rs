@@ -16,6 +16,8 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(crate) struct KeyFile {
     path: PathBuf,
     keys: Arc<ArcSwap<ApiKeys>>,
+    /// What it looked like when it was read.
+    seen: Stamp,
 }
 
 impl KeyFile {
@@ -24,9 +26,12 @@ impl KeyFile {
     /// # Errors
     /// When it cannot be read, or a line is none.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        // Before it is read: what is written meanwhile is a change.
+        let seen = Stamp::of(path);
         let keys = read(path)?;
         Ok(Self {
             path: path.into(),
+            seen,
             keys: Arc::new(ArcSwap::from_pointee(keys)),
         })
     }
@@ -38,7 +43,7 @@ impl KeyFile {
     /// Reads the file again whenever it changes, for ever. One that cannot be read changes nothing
     /// and is told of.
     pub(crate) async fn watch(self) {
-        let mut seen = Stamp::of(&self.path);
+        let mut seen = self.seen;
         loop {
             tokio::time::sleep(LOOK).await;
             let now = Stamp::of(&self.path);
@@ -69,7 +74,7 @@ fn read(path: &Path) -> Result<ApiKeys, String> {
 }
 
 /// By which a changed file is known, also one that a link was turned to.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Stamp(Option<(u64, SystemTime, PathBuf)>);
 
 impl Stamp {

@@ -300,7 +300,7 @@ impl Service {
         if url.starts_with("memory:") {
             return Err("--backend memory:// is a memory of its own; use --url".into());
         }
-        let connect = store::connect(url, prefix, true);
+        let connect = store::connect(url, prefix, LIMIT);
         let backend = tokio::time::timeout(LIMIT, connect)
             .await
             .map_err(|_| "the store does not answer".to_owned())?

@@ -10,7 +10,7 @@ use super::model::hex;
 use super::{Faults, Rule, read};
 
 /// The prefix of keys where none is set; its rules have none.
-pub(super) const PREFIX: &str = "rate-limit";
+pub(crate) const PREFIX: &str = "rate-limit";
 
 /// Rules in the store.
 #[derive(Clone, Debug)]

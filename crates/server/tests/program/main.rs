@@ -26,6 +26,8 @@ mod proxy;
 #[cfg(feature = "redis")]
 mod redis;
 mod replay;
+#[cfg(feature = "redis")]
+mod ruled;
 mod rules;
 #[cfg(feature = "redis")]
 mod service;

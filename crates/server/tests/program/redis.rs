@@ -38,7 +38,7 @@ fn status(gateway: &Gateway) -> u16 {
 }
 
 #[test]
-fn s72_gateways_share_one_quota() {
+fn s62_s72_gateways_share_one_quota_and_say_how_the_store_is() {
     let redis = Redis::start();
     let arguments = ["--backend", &redis.url(), "--quota", "3/h fixed_window"];
     let [a, b] = [Gateway::start(&arguments), Gateway::start(&arguments)];
