@@ -10,6 +10,7 @@
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem          # keyed checks
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-bytes    # bytes a key
 //! cargo run --profile bench -p tollgate-benches --features inmem --bin inmem-expire   # worst check
+//! cargo run --profile bench -p tollgate-benches --features rules --bin rules          # many rules
 //! cargo run --profile bench -p tollgate-benches --features stack --bin stack          # wrappers
 //! cargo run --profile bench -p tollgate-benches --features redis --bin redis-load -- --url redis://..
 //! cargo run --profile bench -p tollgate-benches --features leases --bin leases -- --url redis://..

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use redis::aio::PubSub;
 use redis::{ProtocolVersion, RedisConnectionInfo, Value};
 use tollgate_core::{
@@ -167,7 +167,11 @@ impl DocumentFeed for Feed {
         loop {
             let next = async { listening.on_message().next().await.is_some() };
             match tokio::time::timeout(SILENCE, next).await {
-                Ok(true) => return Ok(()),
+                Ok(true) => {
+                    // Of many that have come already, one look is as good as many.
+                    while let Some(Some(_)) = listening.on_message().next().now_or_never() {}
+                    return Ok(());
+                }
                 Ok(false) => break,
                 // A connection may be dead without a word.
                 Err(_) => {

@@ -23,6 +23,7 @@ const SECTIONS: &[&str] = &[
     "refund-reset",
     "memcached",
     "concurrency",
+    "config",
 ];
 
 /// The contract lines that this release covers.
@@ -42,6 +43,11 @@ const HTTP_LINES: &[&str] = &[
 ];
 /// And the faults of addresses and of gRPC, over HTTP as well.
 const HTTP_FAULTS: &[&str] = &["b92", "b94", "b96", "b97", "b98", "b100", "b136"];
+
+/// Those of rules.
+const RULE_LINES: [&str; 13] = [
+    "s42", "s43", "s44", "s45", "s46", "s47", "s48", "s49", "s50", "s51", "s52", "s53", "s54",
+];
 
 /// Those of slots.
 const SLOT_LINES: [&str; 14] = [
@@ -102,6 +108,7 @@ fn every_covered_fault_and_line_is_in_the_name_of_a_test() {
         .iter()
         .chain(&MORE_LINES)
         .chain(HTTP_LINES)
+        .chain(&RULE_LINES)
         .chain(&SLOT_LINES)
         .map(ToString::to_string)
         .collect();

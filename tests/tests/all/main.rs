@@ -10,6 +10,7 @@ mod coalesced;
 mod containers;
 mod contracts;
 mod coverage;
+mod documents;
 mod dynamodb;
 mod failopen;
 mod failover;

@@ -559,3 +559,43 @@ fn counters_are_kept_while_algorithm_and_period_stay() {
     };
     assert!(bucket(5, 1.0).keeps_counters_of(&bucket(9, 2.5)));
 }
+
+/// In an unoptimised build, too. (`benches/src/bin/rules.rs` has the figures of an optimised one.)
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the time it takes is what is tested"
+)]
+fn a_thousand_rules_cost_no_more_than_2_us_over_one() {
+    let rules = |many: usize| -> Vec<Value> {
+        let matching_of = |n: usize| match n % 4 {
+            0 => json!({"path": format!("/v1/service{n}/items")}),
+            1 => json!({"path": format!("/v1/service{n}/{{id}}/*"), "methods": ["POST"]}),
+            2 => json!({"identity_values": [format!("client{n}")]}),
+            _ => json!({"headers": {"x-tenant": format!("tenant{n}")}}),
+        };
+        let rule = |n| matching(&format!("r{n}"), 1, matching_of(n));
+        let last = matching("last", 0, json!({}));
+        (1..many).map(rule).chain([last]).collect()
+    };
+    let time_of = |table: &Table| {
+        let mut asked = Asked::new("GET", "/v1/service/items", "somebody");
+        asked.headers.insert("x-tenant", "nobody".parse().unwrap());
+        let batch = |_| {
+            let start = std::time::Instant::now();
+            for _ in 0..100 {
+                assert_eq!(std::hint::black_box(&asked).of(table), "last");
+            }
+            start.elapsed() / 100
+        };
+        // The fastest is the one that nobody disturbed.
+        (0..200).map(batch).min().unwrap()
+    };
+    let (one, thousand) = (table(&rules(1)), table(&rules(1_000)));
+    let (few, many) = (time_of(&one), time_of(&thousand));
+    let more = many.saturating_sub(few);
+    assert!(
+        more <= std::time::Duration::from_micros(2),
+        "{few:?} and {many:?}"
+    );
+}
