@@ -24,11 +24,12 @@ const CONFLICTS: u32 = 12;
 const PAGE: usize = 100;
 
 const BODY: &str = "body";
-const OWNER: &str = "owner";
+// `owner` is a word that expressions may not have.
+const OWNER: &str = "claimed_by";
 const IDS: &str = "ids";
 
 /// A document is the item `{name}#document#{id}` with `body`, its claim `{name}#claim#{claim}` with
-/// `owner`, and `{name}#documents` has all ids. None of them expires.
+/// `claimed_by`, and `{name}#documents` has all ids. None of them expires.
 impl DocumentStore for DynamoBackend {
     async fn list(&self, of: Collection<'_>) -> Result<Vec<Document>, BackendError> {
         self.limited(self.documents(of)).await
@@ -167,13 +168,17 @@ impl DynamoBackend {
                 writes.push(put(document)?);
                 if claim != claim_before {
                     writes.push(self.claimed_item(of, claim, id)?);
-                    writes.push(self.delete(claim_key(of, claim_before), "owner = :is", id)?);
+                    writes.push(self.delete(
+                        claim_key(of, claim_before),
+                        "claimed_by = :is",
+                        id,
+                    )?);
                 }
             }
             Change::Delete { id, before, claim } => {
                 let before = text(before)?;
                 writes.push(self.delete(document_key(of, id), "body = :is", &before)?);
-                writes.push(self.delete(claim_key(of, claim), "owner = :is", id)?);
+                writes.push(self.delete(claim_key(of, claim), "claimed_by = :is", id)?);
                 writes.push(self.list_ids(of, "DELETE ids :ids", id)?);
             }
         }
