@@ -76,6 +76,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Check a file of settings, or print its schema
     Config(ConfigArgs),
+    /// Ask a running service whether it is well, for containers without a shell
+    Health(HealthArgs),
     /// Make one decision and print it as JSON
     Check(CheckArgs),
     /// Run traces in virtual time and print, or check, the answers
@@ -128,6 +130,16 @@ pub struct CreateTableArgs {
 pub struct DescribeArgs {
     /// dynamodb://table?region=R[&endpoint=U]
     pub url: String,
+}
+
+/// Asks a running service whether it is well, and prints its answer.
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "Exit codes:\n  0  it answers 200\n  1  it does not\n  2  wrong arguments or settings"
+)]
+pub struct HealthArgs {
+    /// What to ask [default: /health where TOLLGATE_LISTEN says]
+    pub url: Option<String>,
 }
 
 /// Checks a file of settings, or prints its schema.

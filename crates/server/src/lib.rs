@@ -16,6 +16,7 @@ mod duration;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 mod engine;
+mod health;
 pub mod identity;
 mod log;
 mod output;
@@ -86,6 +87,7 @@ fn run_command(cli: &Cli, matches: &ArgMatches) -> (ExitCode, Option<log::Logs>)
         (Command::Serve(_), Some(settings)) => serve::run(settings, matches),
         (Command::Serve(_), None) => Ok(SUCCESS),
         (Command::Config(args), _) => config_command::run(args, matches),
+        (Command::Health(args), _) => health::run(args, matches),
         (Command::Check(args), _) => check::run(args, matches),
         (Command::Replay(args), _) => replay::run(args, matches),
         (Command::Rules(args), _) => rules::cli::run(args, matches),

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::Spanned;
+use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use toml::de::{DeTable, DeValue};
 
 use super::ConfigError;
@@ -137,24 +136,56 @@ fn is_field(text: &str) -> bool {
 }
 
 fn yaml(path: &Path, text: &str, mistakes: &mut Vec<ConfigError>) -> Node {
-    let read: Result<Spanned<Value>, _> = serde_saphyr::from_str(text);
-    match read {
-        Ok(root) => node(root),
+    let nothing = Node {
+        line: 1,
+        value: Value::Nothing,
+    };
+    match MarkedYaml::load_from_str(text) {
+        // Of several documents the first is the file, as it is for others.
+        Ok(documents) => documents.first().map_or(nothing, yaml_node),
         Err(error) => {
-            let line = error.location().map(|location| location.line());
             mistakes.push(ConfigError::Syntax {
                 path: path.into(),
-                place: line.map_or_else(String::new, |line| format!("line {line}: ")),
-                // Its own message may show the line, which may hold a password.
-                message: "this is no YAML, or a field is there twice; look at its indentation, \
-                          quotes and brackets"
-                    .into(),
+                place: format!("line {}: ", error.marker().line()),
+                // The parser's words are of YAML only, never of what stands there.
+                message: format!("this is no YAML: {}", error.info()),
             });
-            Node {
-                line: 1,
-                value: Value::Nothing,
-            }
+            nothing
         }
+    }
+}
+
+fn yaml_node(node: &MarkedYaml<'_>) -> Node {
+    let value = match &node.data {
+        YamlData::Value(Scalar::Null) => Value::Nothing,
+        YamlData::Value(Scalar::Boolean(flag)) => Value::Scalar(flag.to_string()),
+        YamlData::Value(Scalar::Integer(number)) => Value::Scalar(number.to_string()),
+        YamlData::Value(Scalar::FloatingPoint(number)) => Value::Scalar(number.to_string()),
+        YamlData::Value(Scalar::String(text)) => Value::Scalar(text.to_string()),
+        YamlData::Representation(text, ..) => Value::Scalar(text.to_string()),
+        YamlData::Sequence(items) => Value::List(items.iter().map(yaml_node).collect()),
+        YamlData::Mapping(fields) => Value::Table(
+            fields
+                .iter()
+                .map(|(name, value)| {
+                    let text = match &name.data {
+                        YamlData::Value(Scalar::String(text)) => text.to_string(),
+                        YamlData::Value(Scalar::Integer(number)) => number.to_string(),
+                        _ => String::new(),
+                    };
+                    // A table is where its name is.
+                    let mut node = yaml_node(value);
+                    node.line = name.span.start.line();
+                    (text, node)
+                })
+                .collect(),
+        ),
+        YamlData::Tagged(_, inner) => return yaml_node(inner),
+        YamlData::Alias(_) | YamlData::BadValue => Value::Nothing,
+    };
+    Node {
+        line: node.span.start.line(),
+        value,
     }
 }
 
@@ -185,13 +216,6 @@ fn from_json(read: serde_json::Value) -> Value {
     }
 }
 
-fn node(spanned: Spanned<Value>) -> Node {
-    Node {
-        line: usize::try_from(spanned.referenced.line()).unwrap_or_default(),
-        value: spanned.value,
-    }
-}
-
 /// Fields may hold a password.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -207,75 +231,5 @@ impl Value {
             Self::Table(_) => "a table",
             Self::Nothing => "nothing",
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Value;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
-                Ok(Value::Scalar(text.to_owned()))
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {
-                Ok(Value::Scalar(number.to_string()))
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Value, E> {
-                Ok(Value::Scalar(number.to_string()))
-            }
-
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
-                Ok(Value::Scalar(number.to_string()))
-            }
-
-            fn visit_bool<E: Error>(self, flag: bool) -> Result<Value, E> {
-                Ok(Value::Scalar(flag.to_string()))
-            }
-
-            fn visit_unit<E: Error>(self) -> Result<Value, E> {
-                Ok(Value::Nothing)
-            }
-
-            fn visit_none<E: Error>(self) -> Result<Value, E> {
-                Ok(Value::Nothing)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = list.next_element::<Located>()? {
-                    items.push(item.0);
-                }
-                Ok(Value::List(items))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-                let mut fields: Vec<(String, Node)> = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, Located>()? {
-                    if fields.iter().any(|(other, _)| *other == name) {
-                        return Err(A::Error::custom("a field is there twice"));
-                    }
-                    fields.push((name, value.0));
-                }
-                Ok(Value::Table(fields))
-            }
-        }
-        deserializer.deserialize_any(Any)
-    }
-}
-
-/// A value with its line.
-struct Located(Node);
-
-impl<'de> Deserialize<'de> for Located {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Spanned::<Value>::deserialize(deserializer).map(|spanned| Self(node(spanned)))
     }
 }

@@ -443,3 +443,104 @@ fn the_schema_names_every_field_with_its_default() {
         assert_eq!(property.get("default").is_some(), field.default.is_some());
     }
 }
+
+/// The tables of docs/configuration.md, made of the table of settings.
+fn page() -> String {
+    use std::fmt::Write as _;
+    let mut page = String::new();
+    let mut last = Some("");
+    for field in FIELDS {
+        let (table, name) = field.place();
+        if table != last {
+            last = table;
+            let title = table.map_or("General".to_owned(), |table| format!("`[{table}]`"));
+            let _ = write!(
+                page,
+                "\n### {title}\n\n| field | variable | default | is |\n|---|---|---|---|\n"
+            );
+        }
+        let own = field.variable();
+        let bare = field
+            .bare
+            .map_or(String::new(), |bare| format!(", `{bare}`"));
+        let default = field.default.map_or(String::new(), |it| format!("`{it}`"));
+        let words = match field.kind {
+            Kind::Choice(words) => format!(" (`{}`)", words.join("`, `")),
+            Kind::Duration => " (such as `50ms`, `2s`, `5m`)".into(),
+            Kind::Size => " (such as `10MiB`)".into(),
+            Kind::List => " (a list, or joined by commas)".into(),
+            Kind::Tables(_) => " (tables; in a variable a list of JSON objects)".into(),
+            _ => String::new(),
+        };
+        let _ = writeln!(
+            page,
+            "| `{name}` | `{own}`{bare} | {default} | {}{words} |",
+            field.help
+        );
+    }
+    page
+}
+
+#[test]
+fn docs_configuration_has_every_setting() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let begin = "<!-- settings -->";
+    let (_, rest) = text.split_once(begin).unwrap();
+    let (found, _) = rest.split_once("<!-- end of settings -->").unwrap();
+    let wanted = page();
+    if found.trim() != wanted.trim() {
+        let new = Path::new(env!("CARGO_TARGET_TMPDIR")).join("configuration-settings.md");
+        std::fs::write(&new, &wanted).unwrap();
+        panic!(
+            "docs/configuration.md differs from the table; put {} there",
+            new.display()
+        );
+    }
+}
+
+/// The schema is what editors go by: it takes what the program takes, and refuses misspelt fields.
+#[test]
+fn a_file_is_valid_by_the_schema() {
+    let Some(schemathesis) = std::env::var_os("TOLLGATE_SCHEMATHESIS") else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "scripts/servers brings schemathesis"
+        );
+        eprintln!("skipped: run scripts/servers for schemathesis and its validator");
+        return;
+    };
+    let validate = Path::new(&schemathesis).with_file_name("validate");
+    let folder = Folder::new("schema");
+    let schema = folder.write("schema.json", text(&run(&["config", "schema"]).stdout));
+    let valid = |name: &str, content: &str| {
+        let table: toml::Table = toml::from_str(content).unwrap();
+        let document = folder.write(name, &serde_json::to_string(&table).unwrap());
+        let output = Command::new(&validate)
+            .args([&schema, &document])
+            .output()
+            .unwrap();
+        (output.status.success(), text(&output.stdout).to_owned())
+    };
+    let every = printed(&mut print_config());
+    let page = include_str!("../../../../docs/gateway.md");
+    let (_, rest) = page.split_once("```toml\n").unwrap();
+    let (sample, _) = rest.split_once("```").unwrap();
+    for content in [
+        &every,
+        sample,
+        "quota = [\"5/s\"]\n[[upstreams]]\nurl = \"http://a\"\npath = \"/a\"\n",
+    ] {
+        let (valid, told) = valid("valid.json", content);
+        assert!(valid, "{told}\n{content}");
+    }
+    for content in [
+        "limt = 1",
+        "quota = 5",
+        "timeout = \"50\"",
+        "[admin]\nopne = true",
+        "on_failure = \"ajar\"",
+    ] {
+        assert!(!valid("invalid.json", content).0, "{content}");
+    }
+}

@@ -15,8 +15,10 @@ mod client;
 mod config;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
+mod files;
 mod gateway;
 mod hostile;
+mod image;
 #[cfg(feature = "redis")]
 mod identities;
 #[cfg(feature = "redis")]
