@@ -19,12 +19,17 @@ mod engine;
 mod health;
 pub mod identity;
 mod log;
+mod metrics;
+mod openapi;
 mod output;
+mod pages;
 mod replay;
 pub mod rules;
 mod serve;
 mod service;
 mod store;
+#[cfg(feature = "ui")]
+mod ui;
 mod usage;
 mod v1;
 

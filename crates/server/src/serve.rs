@@ -22,6 +22,7 @@ use tollgate::{Connect, ConnectError, Limiter};
 use crate::admin;
 use crate::cli::ServeArgs;
 use crate::config::{Given, Settings, variables};
+use crate::metrics::Metrics;
 use crate::output::Lines;
 use crate::service::Service;
 use crate::{Outcome, SUCCESS, store};
@@ -70,6 +71,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_millis(500);
 
 async fn serve(settings: Settings) -> Outcome {
     let mut signals = Signals::new()?;
+    let metrics = Metrics::start(settings.metrics)?;
     let backend = tokio::select! {
         backend = Connect::new(&settings.backend)
             .prefix(&*settings.prefix)
@@ -96,7 +98,7 @@ async fn serve(settings: Settings) -> Outcome {
             })?),
         };
     let surface = admin.as_ref().unwrap_or(&listener).local_addr()?;
-    let service = Service::new(&settings, &limiter, surface.ip()).await?;
+    let service = Service::new(&settings, &limiter, surface.ip(), metrics).await?;
     announce(&listener, &limiter, &settings)?;
     let gateway = Arc::new(Gateway::new(limiter, service, &settings));
     let mut apart = JoinSet::new();

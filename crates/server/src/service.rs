@@ -12,8 +12,9 @@ use crate::admin::{Access, Admin, Shared, is_admin};
 use crate::config::Settings;
 use crate::engine::{Blocks, Engine};
 use crate::identity::{Digester, IdentityType, Resolver};
+use crate::metrics::Metrics;
 use crate::rules::{Compiler, Keeping, RuleSettings, Rules, rest};
-use crate::{usage, v1};
+use crate::{pages, usage, v1};
 
 /// The parts that requests share.
 #[derive(Debug)]
@@ -41,6 +42,7 @@ impl Service {
         settings: &Settings,
         limiter: &Limiter,
         listener: IpAddr,
+        metrics: Metrics,
     ) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let resolver = Arc::new(Resolver::new(settings.identity.clone())?);
         let digester = Digester::new(settings.key_secret.as_deref().map(str::as_bytes));
@@ -86,7 +88,8 @@ impl Service {
         let router = usage::routes()
             .merge(v1::routes())
             .with_state(shared)
-            .merge(rest::routes(rules.clone()));
+            .merge(rest::routes(rules.clone()))
+            .merge(pages::routes(Arc::new(metrics)));
         let Settings { admin, .. } = settings;
         let access = Access::new(admin.token.as_deref(), admin.open, listener);
         if let Some(keys) = settings.identity.api_keys.clone() {

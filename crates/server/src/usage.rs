@@ -16,6 +16,8 @@ use crate::admin::{Failed, Shared, query};
 use crate::engine::Engine;
 use crate::identity::{Identity, IdentityType};
 use crate::rules::{DEFAULT_ID, Facts, LiveRule};
+pub(crate) use change::{BlockRequest, Blocked, RefundRequest, Refunded, Reset};
+pub(crate) use view::Usage;
 
 /// The routes below `/usage`.
 pub(crate) fn routes() -> Router<Shared> {

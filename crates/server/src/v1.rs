@@ -7,6 +7,7 @@ use axum::Router;
 use axum::routing::{any, post};
 
 use crate::admin::Shared;
+pub(crate) use check::{CheckAnswer, CheckRequest};
 
 /// The routes below `/v1`.
 pub(crate) fn routes() -> Router<Shared> {

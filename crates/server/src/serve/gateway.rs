@@ -19,6 +19,7 @@ use super::validity;
 use crate::admin::{self, Caller};
 use crate::config::Settings;
 use crate::engine::Verdict;
+use crate::metrics::{Outcome, Requests};
 use crate::service::Service;
 use crate::store;
 
@@ -34,6 +35,7 @@ pub(super) struct Gateway {
     probes: Probes,
     draining: AtomicBool,
     hinted: AtomicBool,
+    requests: Requests,
 }
 
 impl Gateway {
@@ -47,6 +49,7 @@ impl Gateway {
             probes: Probes::new(limiter, store::name(&settings.backend)),
             draining: AtomicBool::new(false),
             hinted: AtomicBool::new(false),
+            requests: Requests::new(),
             service,
         }
     }
@@ -59,19 +62,24 @@ impl Gateway {
     /// Answers a request of a client at this address.
     pub(super) async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
         let start = Instant::now();
+        let _in_flight = self.requests.begin();
         let id = RequestId::of(request.headers());
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
 
         let draining = self.draining.load(Ordering::Relaxed);
         let probe = matches!(&*path, "/health" | "/ready");
-        let mut response = if probe {
-            self.probe(&request, &path, draining, &id).await
+        let (mut response, outcome) = if probe {
+            let response = self.probe(&request, &path, draining, &id).await;
+            (response, Outcome::Local)
         } else if self.service.is_admin(&path) {
-            self.admin(request, peer, &id).await
+            (self.admin(request, peer, &id).await, Outcome::Local)
         } else {
-            self.limited(request, peer, &path, &id).await
+            let response = self.limited(request, peer, &path, &id).await;
+            let told = response.extensions().get::<Outcome>().copied();
+            (response, told.unwrap_or(Outcome::Admitted))
         };
+        self.requests.end(&method, outcome, start.elapsed());
         id.write(response.headers_mut());
         if draining {
             let close = HeaderValue::from_static("close");
@@ -218,7 +226,10 @@ fn beginning(text: &str) -> &str {
 /// A problem of this request.
 fn told(problem: Problem, style: BodyStyle, path: &str, id: &RequestId) -> Response<Body> {
     let problem = problem.with_instance(path).with_request_id(id.as_str());
-    answer::problem(&problem, style)
+    let mut response = answer::problem(&problem, style);
+    let outcome = Outcome::of(response.status());
+    response.extensions_mut().insert(outcome);
+    response
 }
 
 /// An answer that the store did not give is told apart in the log, not in a header: that would

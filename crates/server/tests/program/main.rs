@@ -18,11 +18,12 @@ mod dynamodb;
 mod files;
 mod gateway;
 mod hostile;
-mod image;
 #[cfg(feature = "redis")]
 mod identities;
+mod image;
 #[cfg(feature = "redis")]
 mod outage;
+mod pages;
 mod process;
 mod proxy;
 #[cfg(feature = "redis")]
