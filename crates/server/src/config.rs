@@ -112,7 +112,7 @@ impl Settings {
     pub(crate) fn read(given: &Given<'_>) -> Result<Self, Mistakes> {
         let (backend, backend_given_by) = match given.sourced("backend", values::text) {
             Some((backend, by)) => (backend, Some(by)),
-            None => (given.value("backend", values::text), None),
+            None => (Given::default("backend", values::text), None),
         };
         let ipv4 = given.value("ipv4_prefix", values::ipv4_prefix);
         let ipv6 = given.value("ipv6_prefix", values::ipv6_prefix);
@@ -178,9 +178,10 @@ fn quotas(given: &Given<'_>) -> Vec<Quota> {
         }
     }
     let limit = limit.map(|(limit, _)| limit);
-    let limit = limit.unwrap_or_else(|| given.value("default_limit", values::count));
+    let limit = limit.unwrap_or_else(|| Given::default("default_limit", values::count));
     let seconds = window.map(|(seconds, _)| seconds);
-    let seconds = seconds.unwrap_or_else(|| given.value("default_window_seconds", values::count));
+    let seconds =
+        seconds.unwrap_or_else(|| Given::default("default_window_seconds", values::count));
     match (
         Quota::sliding_log(limit, Duration::from_secs(seconds)),
         first,

@@ -78,11 +78,15 @@ impl<'a> Given<'a> {
         path: &'static str,
         read: impl Fn(&str) -> Result<T, String>,
     ) -> T {
-        self.optional(path, &read).unwrap_or_else(|| {
-            let default = field(path).and_then(|field| field.default);
-            let value = default.and_then(|text| read(text).ok());
-            value.expect("every setting read this way has a default that can be read")
-        })
+        self.optional(path, &read)
+            .unwrap_or_else(|| Self::default(path, read))
+    }
+
+    /// What a setting is when it is not given.
+    pub(crate) fn default<T>(path: &str, read: impl Fn(&str) -> Result<T, String>) -> T {
+        let default = field(path).and_then(|field| field.default);
+        let value = default.and_then(|text| read(text).ok());
+        value.expect("every setting read this way has a default that can be read")
     }
 
     /// A setting, if it was given.
@@ -240,6 +244,11 @@ impl<'a> Given<'a> {
                 source_of: Source::File(place, _) | Source::DotEnv(place, _),
                 ..
             } => place.line,
+            ConfigError::Syntax { place, .. } => {
+                let number = place.strip_prefix("line ").unwrap_or_default();
+                let number = number.split(':').next().unwrap_or_default();
+                number.parse().unwrap_or_default()
+            }
             _ => 0,
         });
         Err(Mistakes(mistakes))

@@ -22,10 +22,14 @@ pub struct Route {
 
 pub(super) fn upstreams(given: &Given<'_>) -> Vec<Route> {
     let routes = given.tables("upstreams", |item| {
+        // Each is read before one that is missing ends it.
+        let url = item.required("url", values::upstream);
+        let path = item.optional("path", values::path_pattern);
+        let host = item.optional("host", values::host);
         let route = Route {
-            url: item.required("url", values::upstream)?,
-            path: item.optional("path", values::path_pattern),
-            host: item.optional("host", values::host),
+            url: url?,
+            path,
+            host,
         };
         if route.path.is_none() && route.host.is_none() {
             item.wrong("it has neither path nor host; the one of all is upstream");
