@@ -110,6 +110,7 @@ fn every_covered_fault_and_line_is_in_the_name_of_a_test() {
         .chain(HTTP_LINES)
         .chain(&RULE_LINES)
         .chain(&SLOT_LINES)
+        .chain(&SERVICE_LINES)
         .map(ToString::to_string)
         .collect();
     for section in SECTIONS {
@@ -138,7 +139,7 @@ fn every_line_of_the_layers_is_in_the_name_of_a_test_over_http() {
 fn every_line_is_described() {
     let document = std::fs::read_to_string(root().join("docs/contracts.md")).unwrap();
     let all = LINES.iter().chain(&MORE_LINES).chain(HTTP_LINES);
-    for line in all.chain(&SLOT_LINES) {
+    for line in all.chain(&SLOT_LINES).chain(&SERVICE_LINES) {
         let row = format!("| {} |", line.to_ascii_uppercase());
         assert!(document.contains(&row), "docs/contracts.md lacks {line}");
     }
