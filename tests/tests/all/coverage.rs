@@ -55,9 +55,10 @@ const SLOT_LINES: [&str; 14] = [
     "s112", "s113",
 ];
 
-/// Those of the service: identities, requests, usage.
-const SERVICE_LINES: [&str; 13] = [
-    "s38", "s39", "s40", "s41", "s47", "s48", "s55", "s56", "s57", "s58", "s60", "s61", "s62",
+/// Those of the service: settings, identities, requests, usage.
+const SERVICE_LINES: [&str; 22] = [
+    "s32", "s33", "s34", "s35", "s36", "s37", "s63", "s64", "s65", "s38", "s39", "s40", "s41",
+    "s47", "s48", "s55", "s56", "s57", "s58", "s60", "s61", "s62",
 ];
 
 fn root() -> PathBuf {

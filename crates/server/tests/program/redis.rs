@@ -422,3 +422,23 @@ fn a_remembered_refusal_holds_while_the_store_is_down() {
     });
     assert_eq!(status(&gateway), 429);
 }
+
+#[test]
+fn s34_redis_url_names_the_store_and_one_client_serves_all() {
+    let redis = Redis::start();
+    // With the number of a database, too.
+    let url = format!("{}/0", redis.url());
+    let gateway = Gateway::start_with(&["--quota", "100/h"], &[("REDIS_URL", &url)]);
+    for _ in 0..20 {
+        assert_eq!(status(&gateway), 200);
+    }
+    assert_eq!(get(gateway.address, "/rules").status, 200);
+    let Reply::Bulk(list) = redis.command(&["CLIENT", "LIST"]) else {
+        panic!("CLIENT LIST answers with a text")
+    };
+    let others = text(&list)
+        .lines()
+        .filter(|line| !line.contains("cmd=client") && line.contains(" sub=0 "));
+    // Who listens for changes of rules has to have a connection of his own.
+    assert_eq!(others.count(), 1, "{}", text(&list));
+}

@@ -328,3 +328,52 @@ fn the_sample_file_of_the_documentation_is_read() {
         200
     );
 }
+
+#[test]
+fn s65_a_request_is_logged_with_its_id_from_the_level_that_is_set() {
+    for (level, logged) in [
+        ("INFO", true),
+        ("debug", true),
+        ("NOTSET", true),
+        ("WARNING", false),
+        ("CRITICAL", false),
+    ] {
+        let mut gateway = Gateway::start_with(&["--log-format", "json"], &[("LOG_LEVEL", level)]);
+        let answer = crate::client::request(
+            gateway.address,
+            "GET",
+            "/orders",
+            "X-Request-Id: mine-1\r\n",
+        );
+        assert_eq!(answer.header("x-request-id"), Some("mine-1"), "{level}");
+        let told = || {
+            let log = gateway.log();
+            let lines = log.lines().filter(|line| line.contains("/orders"));
+            let ids = lines.map(|line| {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                line["request_id"].as_str().unwrap_or_default().to_owned()
+            });
+            ids.collect::<Vec<_>>()
+        };
+        if logged {
+            crate::process::eventually("the request is logged", || !told().is_empty());
+            let told = told();
+            assert!(told.iter().all(|id| id == "mine-1"), "{level}: {told:?}");
+        } else {
+            gateway.signal("TERM");
+            gateway.ended();
+            assert!(!gateway.log().contains("/orders"), "{level}");
+        }
+    }
+    let wrong = program()
+        .arg("serve")
+        .env("LOG_LEVEL", "LOUD")
+        .output()
+        .unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    let message = text(&wrong.stderr);
+    assert!(
+        message.contains("LOG_LEVEL: \"LOUD\": it is no level"),
+        "{message}"
+    );
+}
