@@ -26,4 +26,6 @@ RUN cargo build --locked --profile "$PROFILE" -p tollgate-server --features "$FE
     && cp "target/$(test "$PROFILE" = dev && echo debug || echo "$PROFILE")/tollgate" /tollgate
 
 FROM runtime
+# For stores that are reached by TLS.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /tollgate /usr/local/bin/tollgate

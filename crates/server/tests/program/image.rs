@@ -40,7 +40,7 @@ impl Drop for Image {
 }
 
 /// The image of the Dockerfile, with the program of these tests in the place of one that is
-/// compiled in it: `scripts/test image` does that.
+/// compiled in it, which takes minutes and crates that a container has to fetch.
 fn build(name: &str) -> (Image, Image) {
     let base = format!("tollgate-test/{name}-base:{}", std::process::id());
     let root = root();
