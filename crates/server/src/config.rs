@@ -11,6 +11,7 @@ mod error;
 mod file;
 mod given;
 mod print;
+mod proxy;
 mod schema;
 mod sections;
 mod table;
@@ -28,6 +29,7 @@ use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle};
 
 pub use error::{ConfigError, Mistakes, Place, Source};
 pub(crate) use given::Given;
+pub(crate) use proxy::Proxy;
 pub use schema::schema;
 pub use sections::{Admin, Route, Rules};
 pub use table::{FIELDS, Field, Kind, Secret};
@@ -92,6 +94,8 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Whether requests are measured.
     pub metrics: bool,
+    /// How requests are passed on.
+    pub(crate) proxy: Proxy,
     /// Rules, usage, metrics and documentation.
     pub admin: Admin,
     /// Whom requests count for.
@@ -144,6 +148,7 @@ impl Settings {
             log: given.value("log", values::level),
             log_format: given.value("log_format", values::log_format),
             metrics: given.value("metrics", values::flag),
+            proxy: Proxy::read(given),
             admin: Admin::read(given),
             identity: sections::identity(given, prefixes),
             rules: Rules::read(given),

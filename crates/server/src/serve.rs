@@ -1,16 +1,27 @@
 //! `tollgate serve`: the gateway.
 
+mod accept;
 mod answer;
+mod body;
 mod client_stream;
-mod connections;
+mod connection;
+mod cors;
 mod forwarding;
 mod gateway;
+mod open;
+mod patience;
+mod peer;
 mod probes;
-mod proxy;
+mod routes;
 mod signals;
+mod tls;
 mod upload;
+mod upstream;
 mod validity;
+mod websocket;
+mod worker;
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,13 +32,19 @@ use tollgate::{Connect, ConnectError, Limiter};
 
 use crate::admin;
 use crate::cli::ServeArgs;
-use crate::config::{Given, Settings, variables};
+use crate::config::{Given, Settings, Upstream, variables};
 use crate::metrics::Metrics;
 use crate::output::Lines;
 use crate::service::Service;
 use crate::{Outcome, SUCCESS, store};
+pub(crate) use cors::Cors;
 use gateway::Gateway;
+use open::Drain;
+use routes::Routes;
 use signals::Signals;
+use tls::Tls;
+use upstream::Target;
+use worker::{Shared, Worker};
 
 /// What the command is told; nothing where it was only to be printed.
 pub(crate) fn settings(args: &ServeArgs, matches: &ArgMatches) -> Outcome<Option<Settings>> {
@@ -57,7 +74,8 @@ pub(crate) fn run(settings: Settings, matches: &ArgMatches) -> Outcome {
             ),
         }
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    // Requests are served by the workers; this thread accepts, and sees to the store.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let result = runtime.block_on(serve(settings));
@@ -100,7 +118,12 @@ async fn serve(settings: Settings) -> Outcome {
     let surface = admin.as_ref().unwrap_or(&listener).local_addr()?;
     let service = Service::new(&settings, &limiter, surface.ip(), metrics).await?;
     announce(&listener, &limiter, &settings)?;
-    let gateway = Arc::new(Gateway::new(limiter, service, &settings));
+    let tls = match &settings.proxy.tls {
+        Some((certificate, key)) => Some(Arc::new(Tls::read(certificate, key)?)),
+        None => None,
+    };
+    let routes = routes(&settings)?;
+    let gateway = Arc::new(Gateway::new(limiter, service, routes, &settings));
     let mut apart = JoinSet::new();
     if let Some(listener) = admin {
         let mut lines = Lines::new();
@@ -113,9 +136,41 @@ async fn serve(settings: Settings) -> Outcome {
             async move { gateway.administer(request, peer).await }
         }));
     }
-    connections::serve(listener, gateway, &settings, &mut signals).await;
+    let drain = Arc::new(Drain::default());
+    let workers = (0..settings.proxy.workers)
+        .map(|number| {
+            let (gateway, drain) = (Arc::clone(&gateway), Arc::clone(&drain));
+            let shared = Shared::new(gateway, drain, tls.clone(), &settings);
+            Worker::start(number, shared)
+        })
+        .collect::<Result<_, _>>()?;
+    let tls = tls.as_deref();
+    accept::serve(
+        listener,
+        workers,
+        &gateway,
+        &drain,
+        tls,
+        &settings,
+        &mut signals,
+    )
+    .await;
     tracing::info!("stopped");
     Ok(SUCCESS)
+}
+
+/// Where requests go.
+fn routes(settings: &Settings) -> Result<Routes, Box<dyn Error + Send + Sync>> {
+    let routed = settings.upstreams.iter().map(|route| &route.url);
+    let encrypted = routed.chain(&settings.upstream).any(Upstream::is_encrypted);
+    let tls = match encrypted {
+        true => Some(upstream::connector(settings.proxy.upstream_ca.as_deref())?),
+        false => None,
+    };
+    let target = |url: &Upstream| Target::new(url.clone(), settings, tls.as_ref());
+    let routes = settings.upstreams.iter();
+    let routes = routes.map(|it| (it.host.clone(), it.path.clone(), target(&it.url)));
+    Ok(Routes::new(routes, settings.upstream.as_ref().map(target)))
 }
 
 /// Why there is no backend, and how to start without it where that would help.

@@ -1,31 +1,36 @@
 //! Reading each kind of setting from its text. A failure says what to write instead.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderName, Uri};
+use http::{HeaderName, HeaderValue, Uri};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tollgate::{FailurePolicy, MAX_QUOTAS, Quota};
-use tollgate_http::{AddressPrefixes, BodyStyle, HeaderStyle, JwtAlgorithm};
+use tollgate_http::{
+    AddressPrefixes, BodyStyle, ForwardedBy, HeaderStyle, JwtAlgorithm, TrustedProxies,
+};
 
 use crate::cli::LogFormat;
 use crate::duration;
 use crate::identity::{IdentityType, UnknownIdentityType};
 use crate::log::Level;
 
-/// Where admitted requests go: plain HTTP, an authority, and a path that goes before theirs.
+/// Where admitted requests go: a scheme, an authority, and a path that goes before theirs.
 ///
 /// ```
 /// use tollgate_server::config::Upstream;
 ///
 /// let upstream: Upstream = "http://10.0.0.7:3000/v1/".parse().unwrap();
 /// assert_eq!(upstream.to_string(), "http://10.0.0.7:3000/v1");
-/// let error = "https://example.com".parse::<Upstream>().unwrap_err();
+/// let error = "ftp://example.com".parse::<Upstream>().unwrap_err();
 /// assert!(error.contains("http://"), "{error}");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
+    encrypted: bool,
     authority: Authority,
     base: String,
 }
@@ -37,23 +42,55 @@ impl Upstream {
         &self.authority
     }
 
-    /// Where a request for this path and query goes. `None` if that is no valid target.
+    /// What goes into `Host`.
+    pub(crate) fn host(&self) -> HeaderValue {
+        HeaderValue::from_str(self.authority.as_str()).expect("an authority is plain ASCII")
+    }
+
+    /// Whether it is reached by TLS.
     #[must_use]
-    pub fn target(&self, path_and_query: Option<&PathAndQuery>) -> Option<Uri> {
-        let rest = path_and_query
-            .cloned()
-            .unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let target = if self.base.is_empty() || rest == "*" {
-            rest
-        } else {
-            PathAndQuery::try_from(format!("{}{rest}", self.base)).ok()?
-        };
+    pub const fn is_encrypted(&self) -> bool {
+        self.encrypted
+    }
+
+    /// What its certificate must be for, if it needs one.
+    pub(crate) fn server_name(&self) -> Option<ServerName<'static>> {
+        let host = self.authority.host();
+        let host = host.strip_prefix('[').unwrap_or(host);
+        let host = host.strip_suffix(']').unwrap_or(host);
+        let name = ServerName::try_from(host.to_owned()).ok();
+        name.filter(|_| self.encrypted)
+    }
+
+    /// Where to connect to, with the port of its scheme.
+    pub(crate) fn address(&self) -> Uri {
+        let port = if self.encrypted { 443 } else { 80 };
+        let port = self.authority.port_u16().unwrap_or(port);
+        let authority = format!("{}:{port}", self.authority.host());
         Uri::builder()
             .scheme(Scheme::HTTP)
-            .authority(self.authority.clone())
-            .path_and_query(target)
+            .authority(authority)
+            .path_and_query("/")
             .build()
-            .ok()
+            .expect("these are all parts of a URL")
+    }
+
+    /// What a request for this is asked for at the upstream: its path, and nothing else of a URL.
+    /// `None` if that is too long.
+    pub(crate) fn target(&self, uri: &Uri) -> Option<Uri> {
+        let origin = uri.scheme().is_none() && uri.authority().is_none();
+        if self.base.is_empty() && origin {
+            return Some(uri.clone());
+        }
+        let rest = uri
+            .path_and_query()
+            .cloned()
+            .unwrap_or_else(|| PathAndQuery::from_static("/"));
+        if self.base.is_empty() || rest == "*" {
+            return Some(rest.into());
+        }
+        let target = PathAndQuery::try_from(format!("{}{rest}", self.base)).ok()?;
+        Some(target.into())
     }
 }
 
@@ -61,15 +98,13 @@ impl FromStr for Upstream {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const FIX: &str = "write http://host[:port][/path]";
+        const FIX: &str = "write http://host[:port][/path] or https://..";
         let uri: Uri = text.parse().map_err(|_| format!("it is no URL; {FIX}"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => {
-                return Err(format!("upstreams are reached over plain HTTP; {FIX}"));
-            }
-            _ => return Err(format!("it does not begin with http://; {FIX}")),
-        }
+        let encrypted = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(format!("it does not begin with http:// or https://; {FIX}")),
+        };
         let authority = uri
             .authority()
             .ok_or_else(|| format!("it has no host; {FIX}"))?;
@@ -83,7 +118,13 @@ impl FromStr for Upstream {
         if uri.query().is_some() || text.contains('#') {
             return Err(format!("it has a query or a fragment; {FIX}"));
         }
+        if encrypted && ServerName::try_from(authority.host().trim_matches(['[', ']'])).is_err() {
+            return Err(format!(
+                "its host is no name that a certificate can be for; {FIX}"
+            ));
+        }
         Ok(Self {
+            encrypted,
             authority: authority.clone(),
             base: uri.path().trim_end_matches('/').to_owned(),
         })
@@ -92,7 +133,8 @@ impl FromStr for Upstream {
 
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.base)
+        let scheme = if self.encrypted { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.base)
     }
 }
 
@@ -246,6 +288,60 @@ pub(crate) fn count<N: FromStr>(text: &str) -> Result<N, String> {
         .ok_or_else(|| "write a whole number of 1 or more".into())
 }
 
+/// A small number of times, which may be none.
+pub(crate) fn few(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number <= 10);
+    number.ok_or_else(|| "write a whole number from 0 to 10".into())
+}
+
+/// Networks and addresses of proxies, or how many of them there are.
+pub(crate) fn proxies(text: &str) -> Result<TrustedProxies, String> {
+    match text.parse() {
+        Ok(hops @ 1..=16) => Ok(TrustedProxies::hops(hops)),
+        Ok(_) => Err("write 1 to 16 proxies, or their networks such as 10.0.0.0/8".into()),
+        Err(_) => TrustedProxies::networks(text.split(',').map(str::trim))
+            .map_err(|error| error.to_string()),
+    }
+}
+
+pub(crate) fn forwarded_by(text: &str) -> Result<ForwardedBy, String> {
+    ForwardedBy::header(text).map_err(|error| error.to_string())
+}
+
+/// Origins of pages. `None` is all.
+pub(crate) fn origins(text: &str) -> Result<Option<HashSet<HeaderValue>>, String> {
+    if text == "*" {
+        return Ok(None);
+    }
+    let origins = text.split(',').map(str::trim).map(|origin| {
+        let uri: Option<Uri> = origin.parse().ok();
+        let plain = uri.is_some_and(|uri| {
+            uri.scheme().is_some() && uri.path() == "/" && uri.query().is_none()
+        });
+        let value = HeaderValue::from_str(origin).ok();
+        value
+            .filter(|_| plain && !origin.ends_with('/'))
+            .ok_or_else(|| {
+                format!("{origin:?} is no origin; write such as https://shop.example, or * alone")
+            })
+    });
+    origins.collect::<Result<_, _>>().map(Some)
+}
+
+/// Words of a header, joined by commas.
+pub(crate) fn words(text: &str) -> Result<HeaderValue, String> {
+    let names = text.split(',').map(str::trim);
+    let names: Result<Vec<&str>, String> = names
+        .map(|name| match name.parse::<HeaderName>() {
+            Ok(_) => Ok(name),
+            Err(_) => Err(format!(
+                "{name:?} cannot be in it; write names joined by commas"
+            )),
+        })
+        .collect();
+    HeaderValue::from_str(&names?.join(", ")).map_err(|error| error.to_string())
+}
+
 pub(crate) fn headers(text: &str) -> Result<HeaderStyle, String> {
     text.parse()
         .map_err(|error: tollgate_http::HeaderStyleError| error.to_string())
@@ -298,17 +394,18 @@ mod tests {
     fn upstreams_keep_their_path() {
         let target = |upstream: &str, path: &str| {
             let upstream: Upstream = upstream.parse().unwrap();
-            upstream
-                .target(path.parse().ok().as_ref())
-                .unwrap()
-                .to_string()
+            let uri = path.parse().unwrap();
+            upstream.target(&uri).unwrap().to_string()
         };
-        assert_eq!(target("http://h", "/a?b=c"), "http://h/a?b=c");
-        assert_eq!(target("http://h:1/x/", "/a?b"), "http://h:1/x/a?b");
+        assert_eq!(target("http://h", "/a?b=c"), "/a?b=c");
+        assert_eq!(target("http://h", "http://other/a?b"), "/a?b");
+        assert_eq!(target("http://h:1/x/", "/a?b"), "/x/a?b");
+        assert_eq!(target("http://h:1/x/", "*"), "*");
         for wrong in [
             "",
             "h:1",
-            "https://h",
+            "https://",
+            "https://a_b:443x",
             "http://",
             "http://u:p@h",
             "http://h?x=1",

@@ -1,15 +1,11 @@
 //! Answers that the gateway gives itself.
 
-use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
-use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use serde::Serialize;
 use tollgate_http::{BodyStyle, Problem};
 
-/// The body of an answer: ours, whole, or the upstream's, as it comes.
-pub(super) type Body = Either<Full<Bytes>, Incoming>;
+use super::body::Body;
 
 /// A document of JSON. (The body of an answer to HEAD is left out by the server.)
 pub(super) fn json(status: StatusCode, document: &impl Serialize) -> Response<Body> {
@@ -33,7 +29,7 @@ pub(super) fn problem(problem: &Problem, style: BodyStyle) -> Response<Body> {
 }
 
 fn respond(status: StatusCode, content_type: HeaderValue, text: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::from(text)));
+    let mut response = Response::new(Body::whole(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response

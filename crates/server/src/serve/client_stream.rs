@@ -3,51 +3,65 @@
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use super::peer::Peer;
+
 /// So long what a client still sends is read, and thrown away, after the last answer.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// What an HTTP/2 connection begins with.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection to a client.
 #[derive(Debug)]
 pub(super) struct ClientStream {
     stream: TcpStream,
     patience: Duration,
+    peer: Arc<Peer>,
+    /// What was read to find out the protocol, and not yet read again.
+    beginning: [u8; PREFACE.len()],
+    unread: Range<u8>,
     /// Runs while a write waits for the client.
     stalled: Option<Pin<Box<Sleep>>>,
-    sending: Sending,
     /// Runs once nothing more is written.
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
-/// Whether the client may still be sending the body of a request that is answered already.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sending(Arc<AtomicBool>);
-
-impl Sending {
-    pub(super) fn set(&self, may_send: bool) {
-        self.0.store(may_send, Ordering::Relaxed);
-    }
-}
-
 impl ClientStream {
     /// `patience` is how long the client may take nothing while there is something for it.
-    pub(super) const fn new(stream: TcpStream, patience: Duration, sending: Sending) -> Self {
+    pub(super) const fn new(stream: TcpStream, patience: Duration, peer: Arc<Peer>) -> Self {
         Self {
             stream,
             patience,
+            peer,
+            beginning: [0; PREFACE.len()],
+            unread: 0..0,
             stalled: None,
-            sending,
             lingering: None,
         }
+    }
+
+    /// Whether the client begins as one that speaks HTTP/2 without being asked. What was read for
+    /// that is read again.
+    pub(super) async fn begins_http2(&mut self) -> io::Result<bool> {
+        let mut length = 0;
+        while length < PREFACE.len() && self.beginning[..length] == PREFACE[..length] {
+            match self.stream.read(&mut self.beginning[length..]).await? {
+                0 => break,
+                more => length += more,
+            }
+        }
+        self.unread = 0..length as u8;
+        Ok(self.beginning == *PREFACE)
     }
 
     fn watched(
@@ -75,6 +89,14 @@ impl AsyncRead for ClientStream {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.unread.is_empty() {
+            let end = usize::from(self.unread.end);
+            let start = usize::from(self.unread.start);
+            let end = end.min(start + into.remaining());
+            into.put_slice(&self.beginning[start..end]);
+            self.unread.start = end as u8;
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
@@ -124,8 +146,8 @@ impl AsyncWrite for ClientStream {
             let mut thrown_away = [0; 4096];
             let mut buffer = ReadBuf::new(&mut thrown_away);
             match Pin::new(&mut this.stream).poll_read(cx, &mut buffer) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => this.sending.set(true),
-                Poll::Pending if this.sending.0.load(Ordering::Relaxed) => return Poll::Pending,
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => this.peer.set_sending(true),
+                Poll::Pending if this.peer.may_send() => return Poll::Pending,
                 // The client has ended, too, or has nothing to send.
                 Poll::Ready(_) | Poll::Pending => return Poll::Ready(Ok(())),
             }

@@ -1,21 +1,28 @@
 //! One request: who asks, may they, and what is the answer.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::header::{ALLOW, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::{Either, Full};
+use http::header::{ALLOW, CONNECTION, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tollgate::Limiter;
-use tollgate_http::{BodyStyle, Problem, RequestId};
+use tollgate_http::{BodyStyle, ForwardedBy, Problem, RequestId, TrustedProxies};
 
-use super::answer::{self, Body};
-use super::forwarding::claims_forwarding;
+use super::answer;
+use super::body::Body;
+use super::cors::Cors;
+use super::forwarding::{Origin, claims_forwarding};
+use super::peer::Peer;
 use super::probes::Probes;
-use super::proxy::Proxy;
+use super::routes::Routes;
+use super::upstream::Target;
 use super::validity;
+use super::websocket::{self, Close, Tunnel};
+use super::worker::Shared;
 use crate::admin::{self, Caller};
 use crate::config::Settings;
 use crate::engine::Verdict;
@@ -31,7 +38,12 @@ const MOST_LOGGED: usize = 512;
 pub(super) struct Gateway {
     service: Service,
     body: BodyStyle,
-    proxy: Option<Proxy>,
+    routes: Routes,
+    trusted: Option<TrustedProxies>,
+    forwarded_by: ForwardedBy,
+    cors: Option<Cors>,
+    ws_close: bool,
+    access_log: bool,
     probes: Probes,
     draining: AtomicBool,
     hinted: AtomicBool,
@@ -39,19 +51,31 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    pub(super) fn new(limiter: Limiter, service: Service, settings: &Settings) -> Self {
+    pub(super) fn new(
+        limiter: Limiter,
+        service: Service,
+        routes: Routes,
+        settings: &Settings,
+    ) -> Self {
         Self {
+            service,
             body: settings.body,
-            proxy: settings
-                .upstream
-                .clone()
-                .map(|upstream| Proxy::new(upstream, settings)),
+            routes,
+            trusted: settings.proxy.trusted.clone(),
+            forwarded_by: settings.proxy.forwarded_by.clone(),
+            cors: settings.proxy.cors.clone(),
+            ws_close: settings.proxy.ws_close,
+            access_log: settings.proxy.access_log,
             probes: Probes::new(limiter, store::name(&settings.backend)),
             draining: AtomicBool::new(false),
             hinted: AtomicBool::new(false),
             requests: Requests::new(),
-            service,
         }
+    }
+
+    /// Where admitted requests may go.
+    pub(super) fn targets(&self) -> &[Target] {
+        self.routes.targets()
     }
 
     /// From now on `/ready` says 503, and connections end with their next answer.
@@ -59,41 +83,55 @@ impl Gateway {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Answers a request of a client at this address.
-    pub(super) async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
+    /// Answers a request.
+    pub(super) async fn handle(
+        &self,
+        request: Request<Incoming>,
+        peer: &Arc<Peer>,
+        shared: &Shared,
+    ) -> Response<Body> {
+        let in_flight = peer.begin();
+        let logged = self.access_log && tracing::enabled!(tracing::Level::INFO);
         let start = Instant::now();
-        let _in_flight = self.requests.begin();
-        let id = RequestId::of(request.headers());
-        let method = request.method().clone();
-        let path = request.uri().path().to_owned();
+        let answering = self.requests.begin();
+        let (mut parts, body) = request.into_parts();
+        let id = RequestId::of(&parts.headers);
 
         let draining = self.draining.load(Ordering::Relaxed);
-        let probe = matches!(&*path, "/health" | "/ready");
-        let (mut response, outcome) = if probe {
-            let response = self.probe(&request, &path, draining, &id).await;
-            (response, Outcome::Local)
-        } else if self.service.is_admin(&path) {
-            (self.admin(request, peer, &id).await, Outcome::Local)
+        let probe = matches!(parts.uri.path(), "/health" | "/ready");
+        let local = probe || self.service.is_admin(parts.uri.path());
+        let mut response = if probe {
+            self.probe(&parts, draining, &id).await
+        } else if local {
+            let (client, trusted) = self.client(peer.address(), &parts.headers);
+            let caller = Caller {
+                peer: peer.address(),
+                client,
+                trusted,
+            };
+            let admin = self.admin(&mut parts, body, caller, &id);
+            admin.await
+        } else if let Some(cors) = &self.cors {
+            self.across(cors, &mut parts, body, peer, shared, &id).await
         } else {
-            let response = self.limited(request, peer, &path, &id).await;
-            let told = response.extensions().get::<Outcome>().copied();
-            (response, told.unwrap_or(Outcome::Admitted))
+            self.limited(&mut parts, body, peer, shared, &id).await
         };
-        self.requests.end(&method, outcome, start.elapsed());
+        let outcome = match local {
+            true => Outcome::Local,
+            false => response.body().outcome().unwrap_or(Outcome::Admitted),
+        };
+        drop(answering);
+        self.requests.end(&parts.method, outcome, start.elapsed());
         id.write(response.headers_mut());
-        if draining {
+        let goes_on = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if draining && !goes_on && parts.version < Version::HTTP_2 {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
-        let status = response.status().as_u16();
-        // A u128 would be logged as a text.
-        let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let path = admin::shown(&path);
-        let (method, path) = (beginning(method.as_str()), beginning(&path));
-        if probe {
-            tracing::debug!(request_id = %id, method, path, status, millis, "probed");
-        } else {
-            tracing::info!(request_id = %id, method, path, status, millis, "answered");
+        response.body_mut().in_flight(in_flight);
+        response.body_mut().begin_tunnel();
+        if logged {
+            log(&parts, response.status(), start, probe, &id);
         }
         response
     }
@@ -104,52 +142,52 @@ impl Gateway {
         request: Request<Incoming>,
         peer: IpAddr,
     ) -> Response<Body> {
-        let id = RequestId::of(request.headers());
-        let path = request.uri().path().to_owned();
-        let mut response = if matches!(&*path, "/health" | "/ready") {
+        let (mut parts, body) = request.into_parts();
+        let id = RequestId::of(&parts.headers);
+        let mut response = if matches!(parts.uri.path(), "/health" | "/ready") {
             let draining = self.draining.load(Ordering::Relaxed);
-            self.probe(&request, &path, draining, &id).await
+            self.probe(&parts, draining, &id).await
         } else {
-            self.admin(request, peer, &id).await
+            let (client, trusted) = self.client(peer, &parts.headers);
+            let caller = Caller {
+                peer,
+                client,
+                trusted,
+            };
+            self.admin(&mut parts, body, caller, &id).await
         };
         id.write(response.headers_mut());
         let status = response.status().as_u16();
-        let path = admin::shown(&path);
+        let path = admin::shown(parts.uri.path());
         tracing::debug!(request_id = %id, path = beginning(&path), status, "administered");
         response
     }
 
     async fn admin(
         &self,
-        request: Request<Incoming>,
-        peer: IpAddr,
+        parts: &mut Parts,
+        body: Incoming,
+        caller: Caller,
         id: &RequestId,
     ) -> Response<Body> {
-        let caller = Caller {
-            peer,
-            client: peer,
-            trusted: false,
-        };
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method.clone();
+        *request.uri_mut() = parts.uri.clone();
+        *request.headers_mut() = std::mem::take(&mut parts.headers);
         let answer = self.service.admin.answer(request, caller, id).await;
-        answer.map(|body| Either::Left(Full::new(body)))
+        answer.map(Body::whole)
     }
 
-    async fn probe(
-        &self,
-        request: &Request<Incoming>,
-        path: &str,
-        draining: bool,
-        id: &RequestId,
-    ) -> Response<Body> {
-        match (request.method(), path) {
+    async fn probe(&self, parts: &Parts, draining: bool, id: &RequestId) -> Response<Body> {
+        match (&parts.method, parts.uri.path()) {
             (&Method::GET | &Method::HEAD, "/health") => self.probes.alive().await,
             (&Method::GET | &Method::HEAD, _) => {
                 let rules = self.service.rules.problem();
                 self.probes.ready(rules.as_deref(), draining).await
             }
-            _ => {
+            (_, path) => {
                 let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Use GET or HEAD");
-                let style = self.body.negotiated(request.headers());
+                let style = self.body.negotiated(&parts.headers);
                 let mut response = told(problem, style, path, id);
                 response
                     .headers_mut()
@@ -159,62 +197,153 @@ impl Gateway {
         }
     }
 
-    async fn limited(
+    /// Answers as browsers want it that ask for a page of another origin.
+    async fn across(
         &self,
-        request: Request<Incoming>,
-        peer: IpAddr,
-        path: &str,
+        cors: &Cors,
+        parts: &mut Parts,
+        body: Incoming,
+        peer: &Peer,
+        shared: &Shared,
         id: &RequestId,
     ) -> Response<Body> {
-        let style = self.body.negotiated(request.headers());
-        self.hint_at_proxies(&request);
-        let (parts, body) = request.into_parts();
-        let verdict = match self.service.engine.decide(&parts, peer).await {
+        if Cors::is_preflight(parts) {
+            return cors.preflight(&parts.headers);
+        }
+        let origin = parts.headers.get(ORIGIN).cloned();
+        let mut response = self.limited(parts, body, peer, shared, id).await;
+        cors.write(origin.as_ref(), response.headers_mut());
+        response
+    }
+
+    async fn limited(
+        &self,
+        parts: &mut Parts,
+        body: Incoming,
+        peer: &Peer,
+        shared: &Shared,
+        id: &RequestId,
+    ) -> Response<Body> {
+        let style = self.body.negotiated(&parts.headers);
+        let (client, trusted) = self.client(peer.address(), &parts.headers);
+        let mut verdict = match self.service.engine.decide(parts, client).await {
             Ok(verdict) => verdict,
-            Err(problem) => return unidentified(problem, style, path, id),
+            Err(problem) => return unidentified(problem, style, parts.uri.path(), id),
         };
         let mut response = if verdict.allowed() {
-            self.admitted(Request::from_parts(parts, body), peer, path, id)
-                .await
-                .unwrap_or_else(|problem| told(problem, style, path, id))
+            let permit = verdict.take_permit();
+            let origin = (peer, client, trusted);
+            let admitted = self.admitted(parts, body, origin, shared, id).await;
+            let mut response =
+                admitted.unwrap_or_else(|problem| told(problem, style, parts.uri.path(), id));
+            if let Some(permit) = permit {
+                response.body_mut().hold(permit);
+            }
+            response
         } else {
-            told(verdict.problem(), style, path, id)
+            let problem = verdict.problem();
+            self.closed(parts, &problem)
+                .unwrap_or_else(|| told(problem, style, parts.uri.path(), id))
         };
         verdict.write_headers(response.headers_mut());
         unenforced(&verdict, id);
         response
     }
 
+    async fn admitted(
+        &self,
+        parts: &mut Parts,
+        body: Incoming,
+        (peer, client, trusted): (&Peer, IpAddr, bool),
+        shared: &Shared,
+        id: &RequestId,
+    ) -> Result<Response<Body>, Problem> {
+        if parts.method == Method::CONNECT {
+            return Err(Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "This is no tunnel",
+            ));
+        }
+        let host = validity::host(parts)?;
+        self.hint_at_proxies(parts);
+        let uri = &parts.uri;
+        let asked = host.as_ref().map(HeaderValue::as_bytes);
+        let number = match self.routes.choose(asked, uri.path()) {
+            Some(number) => number,
+            None if self.targets().is_empty() => {
+                return Ok(answer::demo(&parts.method, uri.path(), uri.query()));
+            }
+            None => {
+                let detail = "There is no upstream for this host and path";
+                return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+            }
+        };
+        let named = match &self.forwarded_by {
+            ForwardedBy::Named(name) if self.trusted.is_some() => Some(name),
+            _ => None,
+        };
+        let origin = Origin {
+            peer,
+            client,
+            trusted,
+            named,
+            host: host.as_ref(),
+        };
+        let (target, pool) = (&self.targets()[number], &shared.pools[number]);
+        Ok(target.forward(parts, body, &origin, id, pool).await?)
+    }
+
+    /// Who the client is, and whether the peer is a proxy whose word counts.
+    fn client(&self, peer: IpAddr, headers: &HeaderMap) -> (IpAddr, bool) {
+        match &self.trusted {
+            None => (peer, false),
+            Some(proxies) => (proxies.client(peer, headers), proxies.trusts(peer)),
+        }
+    }
+
+    /// The answer to a WebSocket that is refused, where these are accepted and closed.
+    fn closed(&self, parts: &mut Parts, problem: &Problem) -> Option<Response<Body>> {
+        if !self.ws_close || !websocket::is_handshake(parts) {
+            return None;
+        }
+        let accept = websocket::accept(&parts.headers)?;
+        let close = match problem.status() {
+            StatusCode::SERVICE_UNAVAILABLE => Close::Full,
+            _ => Close::Limited,
+        };
+        let client = websocket::client_of(parts)?;
+        let mut response = Response::new(Body::tunnel(Tunnel::closing(client, close)));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        websocket::accepted(response.headers_mut(), accept);
+        response.body_mut().set_outcome(Outcome::of(problem.status()));
+        Some(response)
+    }
+
     /// Says once that what a proxy tells about clients is not believed.
-    fn hint_at_proxies(&self, request: &Request<Incoming>) {
-        if claims_forwarding(request.headers()) && !self.hinted.swap(true, Ordering::Relaxed) {
+    fn hint_at_proxies(&self, parts: &Parts) {
+        if self.trusted.is_none()
+            && !self.hinted.load(Ordering::Relaxed)
+            && claims_forwarding(&parts.headers)
+            && !self.hinted.swap(true, Ordering::Relaxed)
+        {
             tracing::warn!(
                 "requests carry forwarding headers, which are not believed: \
                  all clients behind one proxy share one quota"
             );
         }
     }
+}
 
-    async fn admitted(
-        &self,
-        request: Request<Incoming>,
-        peer: IpAddr,
-        path: &str,
-        id: &RequestId,
-    ) -> Result<Response<Body>, Problem> {
-        if request.method() == Method::CONNECT {
-            return Err(Problem::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "This is no tunnel",
-            ));
-        }
-        let (parts, body) = request.into_parts();
-        let host = validity::host(&parts)?;
-        let request = Request::from_parts(parts, body);
-        match &self.proxy {
-            Some(proxy) => proxy.forward(request, peer, host, id).await,
-            None => Ok(answer::demo(request.method(), path, request.uri().query())),
-        }
+fn log(parts: &Parts, status: StatusCode, start: Instant, probe: bool, id: &RequestId) {
+    // A u128 would be logged as a text.
+    let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let status = status.as_u16();
+    let path = admin::shown(parts.uri.path());
+    let (method, path) = (beginning(parts.method.as_str()), beginning(&path));
+    if probe {
+        tracing::debug!(request_id = %id, method, path, status, millis, "probed");
+    } else {
+        tracing::info!(request_id = %id, method, path, status, millis, "answered");
     }
 }
 
@@ -227,8 +356,7 @@ fn beginning(text: &str) -> &str {
 fn told(problem: Problem, style: BodyStyle, path: &str, id: &RequestId) -> Response<Body> {
     let problem = problem.with_instance(path).with_request_id(id.as_str());
     let mut response = answer::problem(&problem, style);
-    let outcome = Outcome::of(response.status());
-    response.extensions_mut().insert(outcome);
+    response.body_mut().set_outcome(Outcome::of(problem.status()));
     response
 }
 

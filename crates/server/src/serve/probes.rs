@@ -7,7 +7,8 @@ use serde::Serialize;
 use tollgate::{Limiter, Probe};
 use tollgate_http::{HealthReport, ready_document};
 
-use super::answer::{Body, json, json_text};
+use super::answer::{json, json_text};
+use super::body::Body;
 
 /// What is asked by probes.
 #[derive(Debug)]

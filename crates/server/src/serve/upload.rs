@@ -10,12 +10,17 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
-/// A client's body that tells how it gets on.
+/// The body of a request on its way.
 #[derive(Debug)]
-pub(super) struct Upload {
-    body: Incoming,
-    progress: Arc<Progress>,
-    left: u64,
+pub(super) enum Upload {
+    /// There is none.
+    None,
+    /// A client's body that tells how it gets on.
+    Watched {
+        body: Incoming,
+        progress: Arc<Progress>,
+        left: u64,
+    },
 }
 
 /// How a body gets on; what decides whether the upstream is late or the client is.
@@ -43,24 +48,29 @@ pub(super) enum Fault {
 pub(super) struct BrokenOff;
 
 impl Upload {
-    /// Watches a body of at most `most` bytes.
-    pub(super) fn new(body: Incoming, most: Option<u64>) -> (Self, Arc<Progress>) {
+    /// Watches a body of at most `most` bytes, of a request that began at `start`.
+    pub(super) fn new(
+        body: Incoming,
+        most: Option<u64>,
+        start: Instant,
+    ) -> (Self, Option<Arc<Progress>>) {
+        if body.is_end_stream() {
+            return (Self::None, None);
+        }
         let progress = Arc::new(Progress {
-            start: Instant::now(),
+            start,
             latest: AtomicU64::new(0),
             waits_for_client: AtomicBool::new(false),
             fault: AtomicU8::new(0),
         });
         let watched = Arc::clone(&progress);
         let left = most.unwrap_or(u64::MAX);
-        (
-            Self {
-                body,
-                progress,
-                left,
-            },
-            watched,
-        )
+        let upload = Self::Watched {
+            body,
+            progress,
+            left,
+        };
+        (upload, Some(watched))
     }
 }
 
@@ -107,35 +117,45 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        self.progress
-            .waits_for_client
-            .store(true, Ordering::Relaxed);
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        self.progress
-            .waits_for_client
-            .store(false, Ordering::Relaxed);
-        self.progress.passed();
+        let Self::Watched {
+            body,
+            progress,
+            left,
+        } = &mut *self
+        else {
+            return Poll::Ready(None);
+        };
+        progress.waits_for_client.store(true, Ordering::Relaxed);
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        progress.waits_for_client.store(false, Ordering::Relaxed);
+        progress.passed();
         Poll::Ready(match frame {
             None => None,
-            Some(Err(_)) => Some(Err(self.progress.fail(Fault::Client))),
+            Some(Err(_)) => Some(Err(progress.fail(Fault::Client))),
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-                match self.left.checked_sub(length) {
-                    Some(left) => {
-                        self.left = left;
+                match left.checked_sub(length) {
+                    Some(rest) => {
+                        *left = rest;
                         Some(Ok(frame))
                     }
-                    None => Some(Err(self.progress.fail(Fault::TooLarge))),
+                    None => Some(Err(progress.fail(Fault::TooLarge))),
                 }
             }
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match self {
+            Self::None => true,
+            Self::Watched { body, .. } => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match self {
+            Self::None => SizeHint::with_exact(0),
+            Self::Watched { body, .. } => body.size_hint(),
+        }
     }
 }

@@ -52,6 +52,8 @@ pub(super) fn host(request: &Parts) -> Result<Option<HeaderValue>, Invalid> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (None, _) if request.version <= Version::HTTP_10 => None,
+        // HTTP/2 says it in the target.
+        (None, _) if request.version >= Version::HTTP_2 => None,
         // Empty is how a client says that the target has no host.
         (Some(host), None) if host.is_empty() || is_host(host.as_bytes()) => Some(host.clone()),
         _ => return Err(HOST_UNCLEAR),
@@ -60,6 +62,12 @@ pub(super) fn host(request: &Parts) -> Result<Option<HeaderValue>, Invalid> {
     match (uri.scheme_str(), uri.authority()) {
         (None, None) if uri.path() != "*" || request.method == Method::OPTIONS => Ok(host),
         (Some("http" | "https"), Some(authority)) if is_host(authority.as_str().as_bytes()) => {
+            if request.version >= Version::HTTP_2
+                && host.is_some_and(|host| host != authority.as_str())
+            {
+                // One request must not have two (RFC 9113, 8.3.1).
+                return Err(HOST_UNCLEAR);
+            }
             // It goes before the header (RFC 9112, 3.2.2).
             HeaderValue::from_str(authority.as_str())
                 .map(Some)
@@ -84,7 +92,7 @@ pub(super) fn is_plain_chunked(headers: &HeaderMap) -> bool {
 }
 
 /// A name or an address, and perhaps a port; no user, which only serves to mislead.
-fn is_host(text: &[u8]) -> bool {
+pub(super) fn is_host(text: &[u8]) -> bool {
     let Ok(authority) = Authority::try_from(text) else {
         return false;
     };

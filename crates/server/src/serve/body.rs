@@ -1,0 +1,162 @@
+//! The body of an answer, and what is held until its last byte is sent.
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+
+use super::peer::InFlight;
+use super::upstream::{Exchange, Stalled};
+use super::websocket::Tunnel;
+use crate::metrics::Outcome;
+
+/// The body of an answer: ours, whole, or the upstream's, as it comes.
+#[derive(Debug)]
+pub(super) struct Body {
+    kind: Kind,
+    /// What became of the request, where this is not the backend's answer.
+    outcome: Option<Outcome>,
+    in_flight: Option<InFlight>,
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Ours(Option<Bytes>),
+    Theirs(Incoming, Exchange),
+    /// None: what follows is no HTTP.
+    Tunnel(Option<Box<Tunnel>>),
+}
+
+/// Something that is given back when the answer is over, such as a permit.
+struct Held(#[expect(dead_code, reason = "it is dropped, not read")] Box<dyn Any + Send>);
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Held")
+    }
+}
+
+impl Body {
+    /// All of it.
+    pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::new(Kind::Ours(Some(bytes.into())))
+    }
+
+    /// What the upstream sends.
+    pub(super) fn streamed(body: Incoming, exchange: Exchange) -> Self {
+        Self::new(Kind::Theirs(body, exchange))
+    }
+
+    /// What comes after the answer.
+    pub(super) fn tunnel(tunnel: Tunnel) -> Self {
+        Self::new(Kind::Tunnel(Some(Box::new(tunnel))))
+    }
+
+    const fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            outcome: None,
+            in_flight: None,
+            held: None,
+        }
+    }
+
+    pub(super) const fn outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+
+    pub(super) const fn set_outcome(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+    }
+
+    /// The request is in flight until the answer is over.
+    pub(super) fn in_flight(&mut self, request: InFlight) {
+        self.in_flight = Some(request);
+    }
+
+    /// Holds this until the answer is over.
+    pub(super) fn hold(&mut self, permit: impl Any + Send) {
+        self.held = Some(Held(Box::new(permit)));
+    }
+
+    /// Begins the tunnel, if this is one. It holds what this would have held.
+    pub(super) fn begin_tunnel(&mut self) {
+        if let Kind::Tunnel(tunnel) = &mut self.kind
+            && let Some(tunnel) = tunnel.take()
+        {
+            // It ends when either side does, or with this thread.
+            tokio::spawn(tunnel.run((self.in_flight.take(), self.held.take())));
+        }
+    }
+}
+
+/// The upstream broke off, or took too long.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    #[error("the upstream broke off")]
+    Off(#[from] hyper::Error),
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match &mut self.kind {
+            Kind::Ours(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Theirs(body, exchange) => match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(None) => {
+                    exchange.complete();
+                    Poll::Ready(None)
+                }
+                Poll::Ready(Some(frame)) => {
+                    exchange.goes_on();
+                    Poll::Ready(Some(frame.map_err(Into::into)))
+                }
+                Poll::Pending => match exchange.poll_stalled(cx) {
+                    Poll::Ready(stalled) => Poll::Ready(Some(Err(stalled.into()))),
+                    Poll::Pending => Poll::Pending,
+                },
+            },
+            Kind::Tunnel(_) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Ours(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Kind::Theirs(body, _) => body.is_end_stream(),
+            Kind::Tunnel(_) => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Ours(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Kind::Theirs(body, _) => body.size_hint(),
+            Kind::Tunnel(_) => SizeHint::with_exact(0),
+        }
+    }
+}
+
+/// A connection to the upstream whose answer was read to its end can be used again.
+impl Drop for Body {
+    fn drop(&mut self) {
+        if let Kind::Theirs(body, exchange) = &mut self.kind
+            && body.is_end_stream()
+        {
+            exchange.complete();
+        }
+    }
+}

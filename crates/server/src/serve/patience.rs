@@ -1,0 +1,59 @@
+//! A timer for what is nearly never late.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::time::{Instant, Sleep};
+
+/// A timer that is set rarely: while deadlines only move on, it is left as it is, and looks at the
+/// latest when it rings.
+#[derive(Debug, Default)]
+pub(super) struct Patience(Option<Pin<Box<Sleep>>>);
+
+impl Patience {
+    /// Ready once the deadline is past.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let sleep = self
+            .0
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= deadline || Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_deadline_that_moves_on_or_back_is_kept() {
+        tokio::time::pause();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut patience = Patience::default();
+        for early in [10, 20] {
+            let once = poll_fn(|cx| Poll::Ready(patience.poll(cx, at(early)).is_ready()));
+            assert!(!once.await);
+        }
+        poll_fn(|cx| patience.poll(cx, at(20))).await;
+        assert_eq!(Instant::now(), at(20));
+        poll_fn(|cx| patience.poll(cx, at(15))).await;
+        assert_eq!(Instant::now(), at(20), "it is past");
+        let later = poll_fn(|cx| Poll::Ready(patience.poll(cx, at(60)).is_ready()));
+        assert!(!later.await);
+        poll_fn(|cx| patience.poll(cx, at(30))).await;
+        assert_eq!(Instant::now(), at(30), "earlier than it was set to");
+    }
+}

@@ -1,0 +1,103 @@
+//! Who is at the other end of a connection, and what its requests have in common.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::HeaderValue;
+
+use super::forwarding;
+use super::open::Slot;
+
+/// The other end of a connection. While one of these is there, the connection has its place.
+#[derive(Debug)]
+pub(super) struct Peer {
+    address: IpAddr,
+    /// The address as a header's value.
+    text: HeaderValue,
+    encrypted: bool,
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+    sending: AtomicBool,
+    /// A client asks for the same host again and again.
+    forwarded: Mutex<Option<(HeaderValue, HeaderValue)>>,
+    _slot: Slot,
+}
+
+impl Peer {
+    pub(super) fn new(address: IpAddr, encrypted: bool, slot: Slot) -> Self {
+        let address = address.to_canonical();
+        Self {
+            address,
+            text: forwarding::value(&address.to_string()),
+            encrypted,
+            begun: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+            sending: AtomicBool::new(false),
+            forwarded: Mutex::new(None),
+            _slot: slot,
+        }
+    }
+
+    /// Its address; one of IPv4 as such, however it came.
+    pub(super) const fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Its address as the value of a header.
+    pub(super) const fn text(&self) -> &HeaderValue {
+        &self.text
+    }
+
+    /// What it speaks with us.
+    pub(super) const fn scheme(&self) -> &'static str {
+        if self.encrypted { "https" } else { "http" }
+    }
+
+    /// A request begins, and lasts until the answer is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        InFlight(Arc::clone(self))
+    }
+
+    /// How many requests it has made, if none is being answered.
+    pub(super) fn idle_after(&self) -> Option<usize> {
+        let begun = self.begun.load(Ordering::Relaxed);
+        (self.ended.load(Ordering::Relaxed) == begun).then_some(begun)
+    }
+
+    /// Whether it may still be sending the body of a request that is answered already.
+    pub(super) fn may_send(&self) -> bool {
+        self.sending.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_sending(&self, may_send: bool) {
+        self.sending.store(may_send, Ordering::Relaxed);
+    }
+
+    /// The field `Forwarded` for a request to this host; made once.
+    pub(super) fn forwarded(&self, host: &HeaderValue) -> HeaderValue {
+        let mut latest = self
+            .forwarded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match &*latest {
+            Some((of, value)) if of == host => value.clone(),
+            _ => {
+                let value = forwarding::forwarded(&[self.address], Some(host), self.scheme());
+                *latest = Some((host.clone(), value.clone()));
+                value
+            }
+        }
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<Peer>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::Relaxed);
+    }
+}

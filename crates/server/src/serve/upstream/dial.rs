@@ -1,0 +1,134 @@
+//! Connecting to an upstream.
+
+use std::error::Error;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use hyper::client::conn::http1;
+use hyper::rt::{Read, Write};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tower_service::Service;
+
+use super::pool::Connection;
+use crate::config::{Proxy, Upstream};
+use crate::serve::patience::Patience;
+use crate::serve::tls::HTTP1;
+
+/// Why there is no connection.
+pub(super) type DialError = Box<dyn Error + Send + Sync>;
+
+/// How an upstream is reached.
+#[derive(Clone)]
+pub(super) struct Dial {
+    connector: HttpConnector,
+    address: Uri,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    within: Duration,
+}
+
+impl Dial {
+    /// `tls` is what encrypted upstreams are met with.
+    pub(super) fn new(upstream: &Upstream, proxy: &Proxy, tls: Option<&TlsConnector>) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        // Of each address; there may be several.
+        connector.set_connect_timeout(Some(proxy.connect_timeout));
+        Self {
+            connector,
+            address: upstream.address(),
+            tls: tls.cloned().zip(upstream.server_name()),
+            within: proxy.connect_timeout,
+        }
+    }
+
+    /// A new connection, which lives as long as what is answered or its last use.
+    pub(super) async fn connect(&self, end: Option<Instant>) -> Result<Connection, DialError> {
+        let deadline = Instant::now() + self.within;
+        let deadline = end.map_or(deadline, |end| end.min(deadline));
+        let connecting = async {
+            let io = self.connector.clone().call(self.address.clone()).await?;
+            match &self.tls {
+                None => shake(io).await,
+                Some((tls, name)) => {
+                    let io = tls.connect(name.clone(), io.into_inner()).await?;
+                    shake(TokioIo::new(io)).await
+                }
+            }
+        };
+        match timeout_at(deadline, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err("it did not accept a connection in time".into()),
+        }
+    }
+}
+
+async fn shake<I>(io: I) -> Result<Connection, DialError>
+where
+    I: Read + Write + Send + Unpin + 'static,
+{
+    let (sender, connection) = http1::handshake(io).await?;
+    // It ends when its sender is dropped.
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            let error = &error as &dyn Error;
+            tracing::debug!(error, "a connection to the upstream ended");
+        }
+    });
+    Ok(Connection {
+        sender,
+        patience: Patience::default(),
+    })
+}
+
+impl fmt::Debug for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dial")
+            .field("address", &self.address)
+            .field("encrypted", &self.tls.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What encrypted upstreams are met with: the system's authorities, and those of a file.
+pub(in crate::serve) fn connector(authorities: Option<&Path>) -> Result<TlsConnector, DialError> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = authorities {
+        let failed = |cause: &dyn fmt::Display| {
+            format!(
+                "upstream_ca: {}: {cause}; write a file of certificates (PEM)",
+                path.display()
+            )
+        };
+        let text = std::fs::read(path).map_err(|cause| failed(&cause))?;
+        let count = roots.len();
+        for certificate in CertificateDer::pem_slice_iter(&text) {
+            let certificate = certificate.map_err(|cause| failed(&cause))?;
+            roots.add(certificate).map_err(|cause| failed(&cause))?;
+        }
+        if roots.len() == count {
+            return Err(failed(&"there is no certificate in it").into());
+        }
+    }
+    let system = rustls_native_certs::load_native_certs();
+    for error in system.errors {
+        tracing::warn!(%error, "certificates of the system could not be read");
+    }
+    roots.add_parsable_certificates(system.certs);
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![HTTP1.into()];
+    Ok(Arc::new(config).into())
+}
