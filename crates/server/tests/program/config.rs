@@ -171,6 +171,13 @@ fn every_field_can_be_given_in_every_way() {
     let sample = |field: &tollgate_server::config::Field| match (field.path, field.kind) {
         ("upstream", _) => "http://up.example:1".to_owned(),
         ("rules.file", _) => "rules.yaml".to_owned(),
+        // Both are read at start only.
+        ("upstream_ca" | "tls.certificate" | "tls.key", _) => "some.pem".to_owned(),
+        ("trusted_proxies", _) => "10.0.0.0/8".to_owned(),
+        ("cors.origins", _) => "https://shop.example".to_owned(),
+        ("cors.headers", _) => "X-Tenant".to_owned(),
+        ("request_timeout", _) => "1m".to_owned(),
+        ("workers", _) => "2".to_owned(),
         ("admin.listen", _) => "127.0.0.1:9".to_owned(),
         ("quota", _) => "5/s".to_owned(),
         ("default_limit" | "default_window_seconds", _) => String::new(),
