@@ -315,7 +315,9 @@ impl Gateway {
         let mut response = Response::new(Body::tunnel(Tunnel::closing(client, close)));
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         websocket::accepted(response.headers_mut(), accept);
-        response.body_mut().set_outcome(Outcome::of(problem.status()));
+        response
+            .body_mut()
+            .set_outcome(Outcome::of(problem.status()));
         Some(response)
     }
 
@@ -356,7 +358,9 @@ fn beginning(text: &str) -> &str {
 fn told(problem: Problem, style: BodyStyle, path: &str, id: &RequestId) -> Response<Body> {
     let problem = problem.with_instance(path).with_request_id(id.as_str());
     let mut response = answer::problem(&problem, style);
-    response.body_mut().set_outcome(Outcome::of(problem.status()));
+    response
+        .body_mut()
+        .set_outcome(Outcome::of(problem.status()));
     response
 }
 

@@ -15,6 +15,7 @@ mod client;
 mod config;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
+mod edges;
 mod files;
 mod gateway;
 mod hostile;

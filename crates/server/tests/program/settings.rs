@@ -66,7 +66,7 @@ fn a_flag_goes_before_the_environment_and_that_before_the_file() {
 fn every_setting_has_its_variable_and_its_field() {
     for (field, wrong) in [
         ("listen", "8000"),
-        ("upstream", "https://h"),
+        ("upstream", "ftp://h"),
         ("quota", "0/s"),
         ("timeout", "50"),
         ("remember_refusals", "-1s"),
