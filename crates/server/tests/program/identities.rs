@@ -271,3 +271,57 @@ fn b104_identities_of_different_types_do_not_meet_and_nobody_has_a_common_bucket
         );
     });
 }
+
+#[test]
+fn b92_b94_b96_b97_b98_the_client_is_whom_trusted_proxies_saw_in_any_spelling() {
+    let trusting = [
+        "--trusted-proxies",
+        "127.0.0.1/32,10.0.0.0/8",
+        "--quota",
+        "2/h",
+    ];
+    Service::each(&trusting, &[], |service| {
+        let of = |addresses: &[&str]| -> Vec<u16> {
+            let headers = addresses.iter();
+            let headers = headers.map(|address| format!("X-Forwarded-For: {address}\r\n"));
+            headers
+                .map(|headers| service.status("/", &headers))
+                .collect()
+        };
+        // From the right, past proxies; what is further left was sent by the client.
+        let walked = of(&[
+            "1.1.1.1, 203.0.113.9",
+            "1.1.1.2, 203.0.113.9:51000, 10.0.0.5",
+            "203.0.113.9",
+        ]);
+        assert_eq!(walked, [200, 200, 429]);
+        assert_eq!(of(&["1.1.1.1"]), [200], "nobody burnt it");
+        let mapped = of(&[
+            "::ffff:1.2.3.4",
+            "[::ffff:102:304]:443",
+            "1.2.3.4",
+            "::ffff:1.2.3.5",
+        ]);
+        assert_eq!(mapped, [200, 200, 429, 200]);
+        let network = of(&[
+            "2001:db8:1:2::1",
+            "[2001:DB8:1:2:0:0:0:1]:443",
+            "2001:db8:1:2:ffff:ffff:ffff:ffff",
+            "2001:db8:1:3::1",
+        ]);
+        assert_eq!(network, [200, 200, 429, 200]);
+        assert_eq!(of(&["64:ff9b::808:808"; 3]), [200, 200, 429]);
+        assert_eq!(of(&["64:ff9b::909:909"]), [200]);
+    });
+    // Nobody is trusted unless somebody says so.
+    for arguments in [
+        &["--quota", "2/h"][..],
+        &["--quota", "2/h", "--trusted-proxies", "192.0.2.1"],
+    ] {
+        Service::each(arguments, &[], |service| {
+            let of =
+                |address: &str| service.status("/", &format!("X-Forwarded-For: {address}\r\n"));
+            assert_eq!(["1.1.1.1", "1.1.1.2", "1.1.1.3"].map(of), [200, 200, 429]);
+        });
+    }
+}

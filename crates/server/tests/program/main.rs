@@ -17,6 +17,8 @@ mod config;
 mod dynamodb;
 mod edges;
 mod files;
+#[cfg(feature = "redis")]
+mod forward_auth;
 mod gateway;
 mod hostile;
 #[cfg(feature = "redis")]

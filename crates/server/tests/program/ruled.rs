@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::process::eventually;
+use crate::client::read_head;
+use crate::process::{LONG, eventually};
 use crate::service::Service;
+use crate::upstream::serving;
 
 const ORDER: [(&str, &str); 1] = [("IDENTITY_RESOLUTION_ORDER", "user_id,ip_address")];
 
@@ -178,4 +180,58 @@ fn b102_values_with_separators_do_not_meet_in_the_store() {
             assert_eq!(both, [200, 429], "{user}");
         }
     });
+}
+
+/// An upstream that answers when it is told to.
+#[test]
+fn a_rule_on_requests_in_flight_holds_its_slot_to_the_last_byte() {
+    use std::io::Write as _;
+    let (go, told) = std::sync::mpsc::channel::<()>();
+    let told = std::sync::Arc::new(std::sync::Mutex::new(told));
+    let upstream = serving(move |mut stream| {
+        while read_head(&mut stream).is_some() {
+            let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no";
+            let sent = stream.get_mut().write_all(head.as_bytes());
+            if sent.is_err() || told.lock().unwrap().recv_timeout(LONG).is_err() {
+                break;
+            }
+            let _ = stream.get_mut().write_all(b"k");
+        }
+    });
+    let upstream = format!("http://{upstream}");
+    Service::each(
+        &["--quota", "1000/h", "--upstream", &upstream],
+        &ORDER,
+        |service| {
+            make(
+                service,
+                "slow",
+                &json!({"config":
+            {"algorithm": "concurrency", "slots": 1, "ttl_seconds": 60, "wait_seconds": 0}}),
+            );
+            let mut first = crate::client::Connection::new(service.address());
+            first.send("GET /slow HTTP/1.1\r\nHost: h\r\nX-User-ID: u\r\n\r\n");
+            let (status, headers) = first.head();
+            assert_eq!(status, 200, "{headers:?}");
+            // The head is here, the body is not: every process knows that the slot is held.
+            for _ in 0..4 {
+                let full = service.get("/slow", "X-User-ID: u\r\n");
+                assert_eq!(full.status, 429, "{full:?}");
+                assert!(full.header("retry-after").is_some());
+            }
+            let usage = || service.admin("GET", "/usage/u?rule_id=slow", "").json();
+            assert_eq!(
+                (&usage()["algorithm"], &usage()["used"]),
+                (&json!("concurrency"), &json!(1))
+            );
+            let check = json!({"identity": {"type": "user_id", "value": "u"}, "path": "/slow"});
+            assert_eq!(service.check(&check)["allowed"], false);
+            go.send(()).unwrap();
+            assert_eq!(crate::client::read_body(&mut first.stream, &headers), b"ok");
+            eventually("the slot is free", || usage()["used"] == 0);
+            assert_eq!(service.check(&check)["allowed"], true);
+            go.send(()).unwrap();
+            assert_eq!(service.status("/slow", "X-User-ID: u\r\n"), 200);
+        },
+    );
 }
