@@ -120,6 +120,7 @@ fn service(
 
 /// Serves until the connection ends, or is idle for too long; once draining begins it ends with
 /// its next answer.
+#[expect(clippy::future_not_send, reason = "it is, for a connection that is")]
 async fn bounded<C: Future<Output = hyper::Result<()>>>(
     mut connection: Pin<&mut C>,
     end: impl Fn(Pin<&mut C>),

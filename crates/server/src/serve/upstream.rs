@@ -93,6 +93,10 @@ const BAD_TARGET: Failure = failure(
 );
 
 /// Why an attempt came to nothing.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is looked at where it is made, and a box would cost more"
+)]
 enum Attempt {
     /// Not a byte was sent, and here the request is again.
     Unsent(Request<Upload>),
