@@ -236,13 +236,18 @@ impl Problem {
             detail: &self.detail,
             limits: &self.limits,
         };
+        let mut text = Vec::with_capacity(ROOM);
         match style {
-            BodyStyle::Problem => serde_json::to_vec(self),
-            BodyStyle::Plain => serde_json::to_vec(&plain),
+            BodyStyle::Problem => serde_json::to_writer(&mut text, self),
+            BodyStyle::Plain => serde_json::to_writer(&mut text, &plain),
         }
-        .expect("texts and numbers always serialise")
+        .expect("texts and numbers always serialise");
+        text
     }
 }
+
+/// Room for nearly every document.
+const ROOM: usize = 512;
 
 fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u16(status.as_u16())

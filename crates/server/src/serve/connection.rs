@@ -42,15 +42,16 @@ pub(super) async fn serve(accepted: Accepted, shared: Arc<Shared>) {
     let mut stream = ClientStream::new(stream, shared.patience, Arc::clone(&peer));
     let ended = match tls {
         None => match begun(stream.begins_http2(), &shared).await {
-            Some(true) => http2(stream, peer, &shared).await,
+            // In boxes: what most connections have room for stays small.
+            Some(true) => Box::pin(http2(stream, peer, &shared)).await,
             Some(false) => http1(stream, peer, &shared).await,
             None => return,
         },
-        Some(tls) => match begun(tls.accept(stream), &shared).await {
+        Some(tls) => match Box::pin(begun(tls.accept(stream), &shared)).await {
             Some(stream) if stream.get_ref().1.alpn_protocol() == Some(HTTP2) => {
-                http2(stream, peer, &shared).await
+                Box::pin(http2(stream, peer, &shared)).await
             }
-            Some(stream) => http1(stream, peer, &shared).await,
+            Some(stream) => Box::pin(http1(stream, peer, &shared)).await,
             None => return,
         },
     };

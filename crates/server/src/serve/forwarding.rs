@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use http::header::{CONNECTION, COOKIE, FORWARDED, HeaderMap, HeaderName, HeaderValue, TE, VIA};
+use http::header::{
+    CONNECTION, COOKIE, FORWARDED, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
 
 use super::peer::Peer;
 use super::validity::{VIA_NAME, is_host};
@@ -11,17 +14,26 @@ static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
+/// Fields of one connection, which end here (RFC 9110, 7.6.1), besides those that `Connection`
+/// names.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    TE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
 /// What a field is to somebody who passes a message on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     /// Of the message: it stays.
     Message,
-    /// Of one connection: it ends here (RFC 9110, 7.6.1).
-    Hop,
-    /// It names others of one connection.
-    Connection,
-    /// `TE`, of one connection but for `trailers`.
-    Te,
+    /// Of one connection: the number of it in the list.
+    Hop(u8),
     /// It says who sent the message on.
     Claim,
 }
@@ -29,14 +41,14 @@ enum Field {
 /// Looks at every field once; most are told by their length and first letter.
 fn field(name: &str) -> Field {
     match name {
-        "connection" => Field::Connection,
-        "te" => Field::Te,
-        "keep-alive"
-        | "proxy-connection"
-        | "proxy-authenticate"
-        | "proxy-authorization"
-        | "transfer-encoding"
-        | "upgrade" => Field::Hop,
+        "connection" => Field::Hop(0),
+        "te" => Field::Hop(1),
+        "keep-alive" => Field::Hop(2),
+        "proxy-connection" => Field::Hop(3),
+        "proxy-authenticate" => Field::Hop(4),
+        "proxy-authorization" => Field::Hop(5),
+        "transfer-encoding" => Field::Hop(6),
+        "upgrade" => Field::Hop(7),
         "forwarded" => Field::Claim,
         _ if name.starts_with('x') && is_claim(name.as_bytes()) => Field::Claim,
         _ => Field::Message,
@@ -59,10 +71,11 @@ fn is_claim(name: &[u8]) -> bool {
 /// The fields of a message that end here, found in one pass.
 #[derive(Default)]
 struct Ending {
-    /// Nearly always none, or one.
-    names: Vec<HeaderName>,
-    connection: bool,
+    /// A bit for each of the list.
+    hops: u8,
     trailers: bool,
+    /// Others; nearly always none.
+    names: Vec<HeaderName>,
 }
 
 impl Ending {
@@ -70,28 +83,28 @@ impl Ending {
         let mut ending = Self::default();
         for name in headers.keys() {
             match field(name.as_str()) {
-                Field::Message => {}
-                Field::Claim if !also(name) => {}
-                Field::Claim | Field::Hop => ending.names.push(name.clone()),
-                Field::Connection => ending.connection = true,
-                Field::Te => {
-                    ending.names.push(TE);
-                    ending.trailers =
-                        tokens(headers, &TE).any(|it| it.eq_ignore_ascii_case("trailers"));
-                }
+                Field::Hop(number) => ending.hops |= 1 << number,
+                Field::Claim if also(name) => ending.names.push(name.clone()),
+                Field::Claim | Field::Message => {}
             }
         }
-        if ending.connection {
-            ending.names.push(CONNECTION);
+        if ending.hops & 0b01 != 0 {
             let named = tokens(headers, &CONNECTION)
                 .filter(|token| !is_usual(token))
                 .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok());
             ending.names.extend(named);
         }
+        ending.trailers = ending.hops & 0b10 != 0
+            && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
         ending
     }
 
     fn remove(self, headers: &mut HeaderMap) {
+        for (number, name) in HOP_BY_HOP.iter().enumerate() {
+            if self.hops & (1 << number) != 0 {
+                headers.remove(name);
+            }
+        }
         for name in &self.names {
             headers.remove(name);
         }

@@ -101,7 +101,7 @@ impl Gateway {
         let probe = matches!(parts.uri.path(), "/health" | "/ready");
         let local = probe || self.service.is_admin(parts.uri.path());
         let mut response = if probe {
-            self.probe(&parts, draining, &id).await
+            Box::pin(self.probe(&parts, draining, &id)).await
         } else if local {
             let (client, trusted) = self.client(peer.address(), &parts.headers);
             let caller = Caller {
@@ -109,10 +109,9 @@ impl Gateway {
                 client,
                 trusted,
             };
-            let admin = self.admin(&mut parts, body, caller, &id);
-            admin.await
+            Box::pin(self.admin(&mut parts, body, caller, &id)).await
         } else if let Some(cors) = &self.cors {
-            self.across(cors, &mut parts, body, peer, shared, &id).await
+            Box::pin(self.across(cors, &mut parts, body, peer, shared, &id)).await
         } else {
             self.limited(&mut parts, body, peer, shared, &id).await
         };
@@ -146,7 +145,7 @@ impl Gateway {
         let id = RequestId::of(&parts.headers);
         let mut response = if matches!(parts.uri.path(), "/health" | "/ready") {
             let draining = self.draining.load(Ordering::Relaxed);
-            self.probe(&parts, draining, &id).await
+            Box::pin(self.probe(&parts, draining, &id)).await
         } else {
             let (client, trusted) = self.client(peer, &parts.headers);
             let caller = Caller {
@@ -264,7 +263,7 @@ impl Gateway {
                 "This is no tunnel",
             ));
         }
-        let host = validity::host(parts)?;
+        let host = validity::host(parts, |host| peer.knows(host))?;
         self.hint_at_proxies(parts);
         let uri = &parts.uri;
         let asked = host.as_ref().map(HeaderValue::as_bytes);

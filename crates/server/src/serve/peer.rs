@@ -75,6 +75,15 @@ impl Peer {
         self.sending.store(may_send, Ordering::Relaxed);
     }
 
+    /// Whether the latest request was for this host, too, and it was found to be one.
+    pub(super) fn knows(&self, host: &HeaderValue) -> bool {
+        let latest = self
+            .forwarded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        matches!(&*latest, Some((of, _)) if of == host)
+    }
+
     /// The field `Forwarded` for a request to this host; made once.
     pub(super) fn forwarded(&self, host: &HeaderValue) -> HeaderValue {
         let mut latest = self

@@ -208,7 +208,8 @@ impl Target {
             let fresh = idle.is_none();
             let mut connection = match idle {
                 Some(connection) => connection,
-                None => match self.dial.connect(waiting.end).await {
+                // Rare, and large: what every request has room for stays small.
+                None => match Box::pin(self.dial.connect(waiting.end)).await {
                     Ok(connection) => connection,
                     Err(error) => {
                         let error = &*error as &dyn std::error::Error;

@@ -40,8 +40,12 @@ const LOOP: Invalid = Invalid(
     "The request comes back to where it was forwarded from",
 );
 
-/// The host that a request asks for: none only where HTTP/1.0 leaves it out.
-pub(super) fn host(request: &Parts) -> Result<Option<HeaderValue>, Invalid> {
+/// The host that a request asks for: none only where HTTP/1.0 leaves it out. `known` says of a
+/// host whether it was found to be one before.
+pub(super) fn host(
+    request: &Parts,
+    known: impl Fn(&HeaderValue) -> bool,
+) -> Result<Option<HeaderValue>, Invalid> {
     if !is_plain_chunked(&request.headers) {
         return Err(CODING_UNKNOWN);
     }
@@ -55,7 +59,9 @@ pub(super) fn host(request: &Parts) -> Result<Option<HeaderValue>, Invalid> {
         // HTTP/2 says it in the target.
         (None, _) if request.version >= Version::HTTP_2 => None,
         // Empty is how a client says that the target has no host.
-        (Some(host), None) if host.is_empty() || is_host(host.as_bytes()) => Some(host.clone()),
+        (Some(host), None) if host.is_empty() || known(host) || is_host(host.as_bytes()) => {
+            Some(host.clone())
+        }
         _ => return Err(HOST_UNCLEAR),
     };
     let uri = &request.uri;
@@ -130,7 +136,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        match host(&parts) {
+        match host(&parts, |_| false) {
             Ok(host) => Ok(host.unwrap().to_str().unwrap().to_owned()),
             Err(Invalid(status, _)) => Err(status),
         }
