@@ -70,6 +70,8 @@ pub(super) struct Inner {
 struct Status {
     file: Option<String>,
     store: Option<String>,
+    /// What is wrong with the store is that it does not answer, which the limiter tells of.
+    away: bool,
     looked: Option<Instant>,
     unreadable: HashSet<String>,
 }
@@ -135,14 +137,13 @@ impl Rules {
         self.0.table.load()
     }
 
-    /// What is wrong with the rules, in a sentence that tells no value: for `/ready`.
+    /// What is wrong with the rules, in a sentence that tells no value: for `/ready`. Not that the
+    /// store is away: that is what the limiter's own check says.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         let status = self.0.status.lock();
-        let all: Vec<&str> = [&status.file, &status.store]
-            .into_iter()
-            .filter_map(|it| it.as_deref())
-            .collect();
+        let store = status.store.as_deref().filter(|_| !status.away);
+        let all: Vec<&str> = status.file.as_deref().into_iter().chain(store).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
@@ -200,6 +201,7 @@ impl Rules {
         if status.store.take().is_some() {
             tracing::info!("rules can be read again");
         }
+        status.away = false;
         status.looked = Some(Instant::now());
         let unreadable: HashSet<_> = stored.unreadable.iter().map(|(id, _)| id.clone()).collect();
         for (rule, faults) in &stored.unreadable {
@@ -221,6 +223,7 @@ impl Rules {
             tracing::warn!(%error, "rules cannot be read; those in force stay");
         }
         let kind = error.kind();
+        status.away = error.is_transient();
         status.store = Some(format!("rules cannot be read ({kind}), and may be old"));
         gauge(&status);
         // Until they can be, the file is all that is known.
