@@ -190,7 +190,11 @@ fn cannot_start(settings: &Settings, error: &ConnectError) -> String {
 fn announce(listener: &TcpListener, limiter: &Limiter, settings: &Settings) -> std::io::Result<()> {
     let address = listener.local_addr()?;
     let mut lines = Lines::new();
-    lines.text(&format!("listening on http://{address}"))?;
+    let scheme = match settings.proxy.tls {
+        Some(_) => "https",
+        None => "http",
+    };
+    lines.text(&format!("listening on {scheme}://{address}"))?;
     lines.flush()?;
     let quotas: Vec<String> = settings.quotas.iter().map(ToString::to_string).collect();
     tracing::info!(

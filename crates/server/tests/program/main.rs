@@ -16,6 +16,7 @@ mod config;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 mod edges;
+mod encrypted;
 mod files;
 #[cfg(feature = "redis")]
 mod forward_auth;

@@ -113,11 +113,9 @@ impl Gateway {
             let _ = child.kill();
             panic!("it did not start: {}", stderr.lock().unwrap())
         });
-        let address = line
-            .strip_prefix("listening on http://")
-            .unwrap()
-            .parse()
-            .unwrap();
+        let (begin, address) = line.split_once("://").unwrap();
+        assert!(begin.starts_with("listening on http"), "{line}");
+        let address = address.parse().unwrap();
         Self {
             child,
             address,
