@@ -37,6 +37,9 @@ use crate::engine::Engine;
 /// The largest body that is read: more than any rule takes.
 const MAX_BODY: usize = 1 << 20;
 
+/// The largest number in a document: what the format `int64` of its schema holds.
+pub(crate) const MOST: u64 = i64::MAX as u64;
+
 /// What the handlers of this crate share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {

@@ -4,7 +4,7 @@ mod check;
 mod forward_auth;
 
 use axum::Router;
-use axum::routing::{any, post};
+use axum::routing::{get, post};
 
 use crate::admin::Shared;
 pub(crate) use check::{CheckAnswer, CheckRequest};
@@ -13,5 +13,5 @@ pub(crate) use check::{CheckAnswer, CheckRequest};
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
         .route("/v1/check", post(check::check))
-        .route("/v1/forward-auth", any(forward_auth::ask))
+        .route("/v1/forward-auth", get(forward_auth::ask))
 }

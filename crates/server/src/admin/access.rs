@@ -53,7 +53,9 @@ impl Access {
     pub(super) fn admits<B>(&self, request: &Request<B>, caller: Caller) -> Result<(), Failed> {
         if request.uri().path() == FORWARD_AUTH {
             // Proxies bring their clients' own credentials, so they are known by their addresses.
-            return match caller.trusted {
+            // That it takes no other method everybody may know: it is the router's to say.
+            let asks = matches!(*request.method(), Method::GET | Method::HEAD);
+            return match caller.trusted || !asks {
                 true => Ok(()),
                 false => Err(Failed::new(
                     StatusCode::FORBIDDEN,

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::view::{self, seconds};
 use super::{Engines, Subject, unreachable};
-use crate::admin::{Audited, Failed, Json, Shared, body};
+use crate::admin::{Audited, Failed, Json, MOST, Shared, body};
 use crate::engine::Engine;
 use crate::identity::IdentityType;
 use crate::rules::{LiveRule, Ruling};
@@ -100,8 +100,10 @@ pub(super) async fn refund(
 ) -> Result<Response, Failed> {
     let RefundRequest { cost } = read_body(&body(read)?)?;
     let cost = cost.unwrap_or(1);
-    if cost == 0 {
-        return Err(Failed::bad("cost: it is 0; give back 1 or more"));
+    if !(1..=MOST).contains(&cost) {
+        return Err(Failed::bad(format!(
+            "cost: it is {cost}; give back from 1 to {MOST}"
+        )));
     }
     let subject = Subject::of(&engine, &uri)?;
     let now = SystemClock.now();

@@ -7,7 +7,7 @@ use http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::admin::{Failed, Json, Shared, body};
+use crate::admin::{Failed, Json, MOST, Shared, body};
 use crate::engine::{Intent, Question};
 use crate::identity::IdentityType;
 
@@ -79,10 +79,10 @@ pub(super) async fn check(
     let method = Method::from_bytes(method.as_bytes())
         .map_err(|_| Failed::bad("method: it is none; write one such as POST"))?;
     let times = asked.cost.unwrap_or(1);
-    if times == 0 {
-        return Err(Failed::bad(
-            "cost: it is 0; write 1 or more, or \"peek\": true to look",
-        ));
+    if !(1..=MOST).contains(&times) {
+        return Err(Failed::bad(format!(
+            "cost: it is {times}; write a number from 1 to {MOST}, or \"peek\": true to look"
+        )));
     }
     let verdict = engine
         .answer(&Question {
