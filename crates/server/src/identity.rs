@@ -1,8 +1,8 @@
 //! Who a request counts for: the types of identities, and how each is found and written.
 //!
-//! A [`Resolver`] asks the types in the order of the settings; the first that finds a value wins.
+//! A resolver asks the types in the order of the settings; the first that finds a value wins.
 //! What it finds is normalised, so that the same client is the same text however it was written,
-//! and [`Digester`] makes of that text what counters are kept under. Nothing behind it knows how an
+//! and a digester makes of that text what counters are kept under. Nothing behind it knows how an
 //! identity was found.
 
 #![allow(
