@@ -5,11 +5,6 @@
 //! and a digester makes of that text what counters are kept under. Nothing behind it knows how an
 //! identity was found.
 
-#![allow(
-    dead_code,
-    reason = "rules and the admin surface, which are under way, use the rest"
-)]
-
 mod custom;
 mod digest;
 mod keys;

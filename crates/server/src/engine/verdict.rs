@@ -115,7 +115,6 @@ impl Verdict {
 
     /// The slot that the request holds, if its rule is about how many run at the same time: to be
     /// kept until the last byte of the answer is sent, and then dropped.
-    #[allow(dead_code, reason = "the gateway holds it once bodies can")]
     pub(crate) const fn take_permit(&mut self) -> Option<Permit> {
         self.permit.take()
     }
