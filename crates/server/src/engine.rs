@@ -203,7 +203,9 @@ impl Engine {
             && waits
         {
             // Nothing was served, so nothing was used. A refund that is lost was a charge.
-            let _ = limit.refund(key, made).await;
+            if let Err(error) = limit.refund(key, made).await {
+                tracing::debug!(rule = rule.id(), %error, "a charge for nothing stays");
+            }
         }
         Ok((Outcome::Slot(slot, decision), permit))
     }

@@ -41,7 +41,16 @@ struct Inner {
     documents: Option<SharedDocuments>,
     collection: Box<str>,
     /// Held by who looks, so that an older look never replaces a newer one.
-    looking: Mutex<()>,
+    looking: Mutex<Trouble>,
+}
+
+/// What was told of already.
+#[derive(Default)]
+struct Trouble {
+    /// That the blocks cannot be read.
+    away: bool,
+    /// How many of them say nothing.
+    unreadable: usize,
 }
 
 /// What a document says.
@@ -208,25 +217,58 @@ impl Blocks {
         let Some(documents) = &self.0.documents else {
             return;
         };
-        let _looking = self.0.looking.lock().await;
+        let mut trouble = self.0.looking.lock().await;
         match documents.list(self.collection()).await {
             Ok(stored) => {
-                let known = stored
+                let known: HashMap<_, _> = stored
                     .iter()
                     .filter_map(|document| Some((document.id.as_str().into(), read(document)?)))
                     .collect();
+                let unreadable = stored.len() - known.len();
+                if unreadable > trouble.unreadable {
+                    tracing::error!(
+                        unreadable,
+                        "what is stored as a block is none, and blocks nobody"
+                    );
+                }
+                if trouble.away {
+                    tracing::info!("blocks can be read again");
+                }
+                *trouble = Trouble {
+                    away: false,
+                    unreadable,
+                };
                 self.0.known.store(Arc::new(known));
             }
-            Err(error) => tracing::debug!(%error, "blocks cannot be read; those known stay"),
+            Err(error) if trouble.away => {
+                tracing::debug!(%error, "blocks still cannot be read");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "blocks cannot be read; those known stay");
+                trouble.away = true;
+            }
         }
     }
 
     async fn listen(self, mut feed: Box<dyn DocumentFeed>) {
+        let mut told = false;
         loop {
             match feed.changed().await {
-                Ok(()) => self.look().await,
+                Ok(()) => {
+                    if told {
+                        tracing::info!("changes of blocks are told of again");
+                    }
+                    told = false;
+                    self.look().await;
+                }
                 Err(error) => {
-                    tracing::debug!(%error, "nobody tells of blocks; they are looked for now and then");
+                    if !told {
+                        tracing::warn!(
+                            %error,
+                            "nobody tells of changes of blocks; they are looked for at intervals"
+                        );
+                    }
+                    told = true;
                     tokio::time::sleep(PAUSE).await;
                 }
             }

@@ -265,7 +265,7 @@ impl Rules {
                     if !told {
                         tracing::warn!(
                             %error,
-                            "nobody tells of changes of rules; they are looked for now and then"
+                            "nobody tells of changes of rules; they are looked for at intervals"
                         );
                     }
                     told = true;

@@ -55,7 +55,9 @@ fn s50_rules_are_in_two_hashes() {
     let other = rule("theirs", 3).to_string().replace("api_key", "user_id");
     redis.command(&["HSET", "rules:index", "theirs", &other]);
     redis.command(&["HSET", "rules:index", "broken", "{\"id\": \"broken\"}"]);
+    redis.command(&["HSET", "blocks:index", "broken", "{}"]);
     let gateway = super::gateway(&redis.url());
+    assert!(gateway.log().contains("what is stored as a block is none"));
     assert_eq!(get(gateway.address, "/rules/theirs").status, 200);
     let ready = get(gateway.address, "/ready").json();
     assert_eq!(ready["checks"]["rules"]["healthy"], false, "{ready}");
@@ -206,6 +208,11 @@ fn rules_stay_in_force_while_the_store_is_down_and_writes_are_503() {
         assert!(ready["checks"].get("rules").is_none(), "once is enough");
         ready["checks"]["ratelimit"]["healthy"] == false
     });
+    eventually("and of blocks", || {
+        gateway
+            .log()
+            .contains("blocks cannot be read; those known stay")
+    });
     let got = [(); 3].map(|()| status(&gateway, "x"));
     assert_eq!(got, [200, 200, 429], "counted here, by the rule");
     let refused = create(gateway.address, &rule("b", 2));
@@ -215,6 +222,9 @@ fn rules_stay_in_force_while_the_store_is_down_and_writes_are_503() {
     redis.runtime.block_on(redis.server.restart());
     eventually("rules are read again", || {
         get(gateway.address, "/rules").status == 200
+    });
+    eventually("blocks, too", || {
+        gateway.log().contains("blocks can be read again")
     });
     eventually("all is well", || {
         get(gateway.address, "/ready").json()["status"] == "ok"
