@@ -117,12 +117,12 @@ async fn serve(settings: Settings) -> Outcome {
         };
     let surface = admin.as_ref().unwrap_or(&listener).local_addr()?;
     let service = Service::new(&settings, &limiter, surface.ip(), metrics).await?;
-    announce(&listener, &limiter, &settings)?;
     let tls = match &settings.proxy.tls {
         Some((certificate, key)) => Some(Arc::new(Tls::read(certificate, key)?)),
         None => None,
     };
     let routes = routes(&settings)?;
+    announce(&listener, &limiter, &settings)?;
     let gateway = Arc::new(Gateway::new(limiter, service, routes, &settings));
     let mut apart = JoinSet::new();
     if let Some(listener) = admin {

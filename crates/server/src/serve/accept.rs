@@ -71,11 +71,15 @@ pub(super) async fn serve(
 fn give(workers: &[Worker], stream: TcpStream, peer: SocketAddr, slot: OwnedSemaphorePermit) {
     // Answers are written whole; without this a small one would wait for the client's next packet.
     let _ = stream.set_nodelay(true);
-    let worker = workers.iter().min_by_key(|worker| worker.load());
+    // One that has ended must not look idle.
+    let running = workers
+        .iter()
+        .filter_map(|worker| Some((worker.load()?, worker)));
+    let worker = running.min_by_key(|(load, _)| *load);
     match (stream.into_std(), worker) {
-        (Ok(stream), Some(worker)) => worker.give(stream, peer.ip(), slot),
+        (Ok(stream), Some((_, worker))) => worker.give(stream, peer.ip(), slot),
         (Err(error), _) => tracing::debug!(%error, "a connection was lost"),
-        (_, None) => unreachable!("there is one worker at least"),
+        (_, None) => tracing::error!("a connection was lost: all workers have ended"),
     }
 }
 
@@ -117,7 +121,7 @@ async fn finish(workers: &[Worker], within: Duration, signals: &mut Signals) {
         () = tokio::time::sleep(within) => "timed out",
         _ = signals.next() => "interrupted",
     };
-    let open: usize = workers.iter().map(Worker::load).sum();
+    let open: usize = workers.iter().filter_map(Worker::load).sum();
     tracing::warn!(open, outcome, "connections were cut");
 }
 

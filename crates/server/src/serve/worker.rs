@@ -111,20 +111,22 @@ impl Worker {
         })
     }
 
-    /// How many connections it has.
-    pub(super) fn load(&self) -> usize {
-        self.open.count()
+    /// How many connections it has; `None` if it has ended, which none does before the program.
+    pub(super) fn load(&self) -> Option<usize> {
+        (!self.inbox.is_closed()).then(|| self.open.count())
     }
 
     /// Gives it a connection.
     pub(super) fn give(&self, stream: TcpStream, address: IpAddr, permit: OwnedSemaphorePermit) {
         let slot = self.open.enter(permit);
-        // A worker ends after this.
-        let _ = self.inbox.send(Accepted {
+        let accepted = Accepted {
             stream,
             address,
             slot,
-        });
+        };
+        if self.inbox.send(accepted).is_err() {
+            tracing::error!("a connection was lost: its worker has ended");
+        }
     }
 
     /// Waits until it has no connection.
