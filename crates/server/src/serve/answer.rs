@@ -10,6 +10,16 @@ use super::body::Body;
 /// As many header fields as an answer of ours has, and some.
 const FIELDS: usize = 24;
 
+/// Why a request has no answer but ours: what a problem document says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure(pub(super) StatusCode, pub(super) &'static str);
+
+impl From<Failure> for Problem {
+    fn from(Failure(status, detail): Failure) -> Self {
+        Self::new(status, detail)
+    }
+}
+
 /// A document of JSON. (The body of an answer to HEAD is left out by the server.)
 pub(super) fn json(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     let text = serde_json::to_string(document).expect("our own documents serialise");

@@ -15,9 +15,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, V
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
-use tollgate_http::{Problem, RequestId};
+use tollgate_http::RequestId;
 
-use super::answer::declares_more_than;
+use super::answer::{Failure, declares_more_than};
 use super::body::Body;
 use super::forwarding::{Origin, forward_request, join_cookies, strip_hop_by_hop};
 use super::upload::{Fault, Progress, Upload};
@@ -53,41 +53,24 @@ pub(super) struct Times {
     total: Option<Duration>,
 }
 
-/// Why there is no answer of the upstream.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Failure {
-    status: StatusCode,
-    detail: &'static str,
-}
-
-impl From<Failure> for Problem {
-    fn from(Failure { status, detail }: Failure) -> Self {
-        Self::new(status, detail)
-    }
-}
-
-const fn failure(status: StatusCode, detail: &'static str) -> Failure {
-    Failure { status, detail }
-}
-
-const TOO_LARGE: Failure = failure(
+const TOO_LARGE: Failure = Failure(
     StatusCode::PAYLOAD_TOO_LARGE,
     "The body of the request is too large",
 );
-const BROKEN_OFF: Failure = failure(StatusCode::BAD_REQUEST, "The body of the request broke off");
-const CLIENT_LATE: Failure = failure(
+const BROKEN_OFF: Failure = Failure(StatusCode::BAD_REQUEST, "The body of the request broke off");
+const CLIENT_LATE: Failure = Failure(
     StatusCode::REQUEST_TIMEOUT,
     "The body of the request did not come in time",
 );
-const UPSTREAM_LATE: Failure = failure(
+const UPSTREAM_LATE: Failure = Failure(
     StatusCode::GATEWAY_TIMEOUT,
     "The upstream did not answer in time",
 );
-const UPSTREAM_FAILED: Failure = failure(
+const UPSTREAM_FAILED: Failure = Failure(
     StatusCode::BAD_GATEWAY,
     "The upstream could not be reached, or its answer not be read",
 );
-const BAD_TARGET: Failure = failure(
+const BAD_TARGET: Failure = Failure(
     StatusCode::BAD_REQUEST,
     "The path of the request cannot be forwarded",
 );

@@ -5,7 +5,8 @@ use http::header::{HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING, VIA};
 use http::request::Parts;
 use http::uri::Authority;
 use http::{Method, StatusCode, Version};
-use tollgate_http::Problem;
+
+use super::answer::Failure;
 
 /// What this program calls itself where a message names those who passed it on.
 pub(super) const VIA_NAME: &str = "1.1 tollgate";
@@ -13,29 +14,19 @@ pub(super) const VIA_NAME: &str = "1.1 tollgate";
 /// A request that has passed so many of us is going round in circles.
 const MOST_GATEWAYS: usize = 8;
 
-/// Why a request is not answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Invalid(StatusCode, &'static str);
-
-impl From<Invalid> for Problem {
-    fn from(Invalid(status, detail): Invalid) -> Self {
-        Self::new(status, detail)
-    }
-}
-
-const HOST_UNCLEAR: Invalid = Invalid(
+const HOST_UNCLEAR: Failure = Failure(
     StatusCode::BAD_REQUEST,
     "The request needs one Host, which is a name or an address and perhaps a port",
 );
-const TARGET_UNCLEAR: Invalid = Invalid(
+const TARGET_UNCLEAR: Failure = Failure(
     StatusCode::BAD_REQUEST,
     "The target of the request is no path and no http URL",
 );
-const CODING_UNKNOWN: Invalid = Invalid(
+const CODING_UNKNOWN: Failure = Failure(
     StatusCode::NOT_IMPLEMENTED,
     "The only transfer coding that is understood is chunked",
 );
-const LOOP: Invalid = Invalid(
+const LOOP: Failure = Failure(
     StatusCode::LOOP_DETECTED,
     "The request comes back to where it was forwarded from",
 );
@@ -45,7 +36,7 @@ const LOOP: Invalid = Invalid(
 pub(super) fn host(
     request: &Parts,
     known: impl Fn(&HeaderValue) -> bool,
-) -> Result<Option<HeaderValue>, Invalid> {
+) -> Result<Option<HeaderValue>, Failure> {
     if !is_plain_chunked(&request.headers) {
         return Err(CODING_UNKNOWN);
     }
@@ -138,7 +129,7 @@ mod tests {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         match host(&parts, |_| false) {
             Ok(host) => Ok(host.unwrap().to_str().unwrap().to_owned()),
-            Err(Invalid(status, _)) => Err(status),
+            Err(Failure(status, _)) => Err(status),
         }
     }
 
