@@ -10,7 +10,7 @@ pub use serve::ServeArgs;
 
 /// Exact rate limits, shared by every process of a service.
 ///
-/// `serve` is a gateway that limits HTTP requests by client address, `check` makes one decision,
+/// `serve` is a gateway that limits HTTP requests, `check` makes one decision,
 /// and `replay` runs traces in virtual time against any store.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, after_long_help = EXIT_CODES)]
@@ -72,7 +72,7 @@ pub enum LogFormat {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a gateway that limits HTTP requests by client address
+    /// Run the gateway and the service of rules
     Serve(Box<ServeArgs>),
     /// Check a file of settings, or print its schema
     Config(ConfigArgs),
