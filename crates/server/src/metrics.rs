@@ -86,6 +86,54 @@ pub(crate) const ALL: &[(&str, Kind, &str, &str)] = &[
         "limiter",
         "Charges that wait for the next trip",
     ),
+    (
+        "tollgate_rules",
+        Kind::Gauge,
+        "",
+        "Rules that are there, those that are switched off included",
+    ),
+    (
+        "tollgate_rules_healthy",
+        Kind::Gauge,
+        "source",
+        "1 while the rules of the file, and those of the store, can be used, else 0",
+    ),
+    (
+        "tollgate_rules_refreshed_timestamp_seconds",
+        Kind::Gauge,
+        "",
+        "When the rules in force were last read, in seconds since 1970",
+    ),
+    (
+        "tollgate_rules_refreshes_total",
+        Kind::Counter,
+        "",
+        "How often the rules were read",
+    ),
+    (
+        "tollgate_rules_refresh_failures_total",
+        Kind::Counter,
+        "",
+        "How often the rules could not be read from the store",
+    ),
+    (
+        "tollgate_rules_file_failures_total",
+        Kind::Counter,
+        "",
+        "How often the rule file could not be used",
+    ),
+    (
+        "tollgate_rule_limit",
+        Kind::Gauge,
+        "rule, plan, algorithm, window",
+        "How much a rule allows within so many seconds, or at the same time; of the 1,000 limits that go first",
+    ),
+    (
+        "tollgate_shadow_refusals_total",
+        Kind::Counter,
+        "rule",
+        "Requests that a rule would have refused, if it did not just watch",
+    ),
 ];
 
 /// Kinds of metrics.

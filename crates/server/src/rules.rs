@@ -10,6 +10,7 @@ mod decimal;
 mod document;
 mod faults;
 mod file;
+mod gauges;
 mod index;
 mod live;
 mod model;

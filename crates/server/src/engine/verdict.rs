@@ -72,10 +72,7 @@ impl Verdict {
     pub(super) fn in_shadow_of(mut self, mode: Mode) -> Self {
         self.shadow = mode == Mode::Shadow;
         if self.shadow && !self.outcome.admits() {
-            let rule = self.rule.id();
-            metrics::counter!("tollgate_shadow_refusals_total", "rule" => rule.to_owned())
-                .increment(1);
-            tracing::debug!(rule, "this would have been refused");
+            self.rule.would_have_refused();
         }
         self
     }

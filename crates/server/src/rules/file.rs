@@ -175,7 +175,7 @@ impl FileTask {
     /// The file says nothing, which is no order to have no rules.
     fn nothing(&self, path: &Path, what: &str) {
         let file = path.display();
-        metrics::counter!("tollgate_rules_file_failures_total").increment(1);
+        self.rules.0.gauges.file_failed();
         tracing::warn!(%file, "the rule file {what}; the rules that came from it stay");
         self.rules.set_file_problem(Some(format!(
             "the rule file {what}; the rules that came from it stay"
@@ -194,7 +194,7 @@ impl FileTask {
                 return self.rules.set_file_problem(None);
             }
             Err(error) => {
-                metrics::counter!("tollgate_rules_file_failures_total").increment(1);
+                self.rules.0.gauges.file_failed();
                 tracing::error!(%file, %error, "the rule file has no effect; the rules before it stay");
                 error
             }

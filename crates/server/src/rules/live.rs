@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method};
+use metrics::{Counter, counter};
 use tollgate::{Concurrency, Limiter, Policy, Quota, RateLimit, Timestamp};
 use tollgate_http::{CidrSet, HeaderStyle, RateLimitHeaders};
 
@@ -39,6 +40,8 @@ pub struct LiveRule {
     counted: Counted,
     plans: HashMap<Box<str>, Counted>,
     exempt: Option<Exemptions>,
+    /// How many it would have refused, if it only watches.
+    shadowed: Counter,
 }
 
 /// What is counted for a rule, or for one of its plans.
@@ -128,11 +131,18 @@ impl Compiler {
                     .collect(),
             }
         });
+        let shadowed = match rule.mode {
+            super::Mode::Shadow => {
+                counter!("tollgate_shadow_refusals_total", "rule" => rule.id.clone())
+            }
+            _ => Counter::noop(),
+        };
         Ok(LiveRule {
             rule,
             counted,
             plans,
             exempt,
+            shadowed,
         })
     }
 
@@ -169,6 +179,7 @@ impl Compiler {
             counted,
             plans: HashMap::new(),
             exempt: None,
+            shadowed: Counter::noop(),
         })
     }
 
@@ -323,6 +334,12 @@ impl LiveRule {
         } else {
             Ruling::Counted(counted)
         }
+    }
+
+    /// Tells of a request that passes only because the rule just watches.
+    pub(crate) fn would_have_refused(&self) {
+        self.shadowed.increment(1);
+        tracing::debug!(rule = self.id(), "this would have been refused");
     }
 
     /// The names under which it counts.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tollgate::{BackendError, DocumentFeed, SharedBackend};
 
 use super::file::FileTask;
+use super::gauges::Gauges;
 use super::live::Compiler;
 use super::store::{RuleStore, Stored};
 use super::{NotCountable, Rule, Table};
@@ -63,6 +64,7 @@ pub(super) struct Inner {
     /// The rules of the file, for a store that keeps none or does not answer.
     file_rules: Mutex<Option<Vec<Rule>>>,
     status: Mutex<Status>,
+    pub(super) gauges: Gauges,
 }
 
 /// What is wrong.
@@ -122,6 +124,7 @@ impl Rules {
             looking: tokio::sync::Mutex::default(),
             file_rules: Mutex::default(),
             status: Mutex::default(),
+            gauges: Gauges::new(),
         })))
     }
 
@@ -165,6 +168,7 @@ impl Rules {
         if !self.0.store.is_there() {
             let rules = self.0.file_rules.lock().clone();
             self.put_in_force(rules.unwrap_or_default());
+            self.0.gauges.refreshed();
             return Ok(());
         }
         match self.0.store.list().await {
@@ -192,7 +196,7 @@ impl Rules {
                 self.0.compiler.limiter.forget_policy(gone);
             }
         }
-        metrics::gauge!("tollgate_rules").set(table.len() as f64);
+        self.0.gauges.in_force(&table);
         self.0.table.store(Arc::new(table));
     }
 
@@ -213,11 +217,12 @@ impl Rules {
             status.store = Some(format!("{} stored rules are unreadable", unreadable.len()));
         }
         status.unreadable = unreadable;
-        gauge(&status);
+        self.0.gauges.refreshed();
+        self.tell(&status);
     }
 
     fn not_found(&self, error: &BackendError) {
-        metrics::counter!("tollgate_rules_refresh_failures_total").increment(1);
+        self.0.gauges.refresh_failed();
         let mut status = self.0.status.lock();
         if status.store.is_none() {
             tracing::warn!(%error, "rules cannot be read; those in force stay");
@@ -225,7 +230,7 @@ impl Rules {
         let kind = error.kind();
         status.away = error.is_transient();
         status.store = Some(format!("rules cannot be read ({kind}), and may be old"));
-        gauge(&status);
+        self.tell(&status);
         // Until they can be, the file is all that is known.
         let nothing_known = status.looked.is_none();
         drop(status);
@@ -243,7 +248,12 @@ impl Rules {
     pub(super) fn set_file_problem(&self, problem: Option<String>) {
         let mut status = self.0.status.lock();
         status.file = problem;
-        gauge(&status);
+        self.tell(&status);
+    }
+
+    fn tell(&self, status: &Status) {
+        let (file, store) = (status.file.is_none(), status.store.is_none());
+        self.0.gauges.set_healthy(file, store);
     }
 
     /// Looks whenever the store tells of a change.
@@ -295,11 +305,6 @@ impl Rules {
             }
         }
     }
-}
-
-fn gauge(status: &Status) {
-    let healthy = status.file.is_none() && status.store.is_none();
-    metrics::gauge!("tollgate_rules_healthy").set(f64::from(u8::from(healthy)));
 }
 
 impl fmt::Debug for Rules {

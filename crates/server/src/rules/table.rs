@@ -112,6 +112,11 @@ impl Table {
         self.by_id.values()
     }
 
+    /// Those that are switched on, in the order in which they go before one another.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &Arc<LiveRule>> {
+        self.ranked.iter()
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -305,3 +305,60 @@ fn b129_the_same_rule_wins_after_every_start_and_in_any_order() {
         assert_eq!(create(gateway.address, &same_id).status, 409);
     }
 }
+
+/// The value of a series, if it is there.
+fn told(gateway: &Gateway, series: &str) -> Option<f64> {
+    let text = get(gateway.address, "/metrics").text().to_owned();
+    let mut lines = text.lines().filter_map(|line| line.rsplit_once(' '));
+    let (_, value) = lines.find(|(it, _)| *it == series)?;
+    Some(value.parse().unwrap())
+}
+
+#[test]
+fn s63_metrics_tell_what_rules_allow_and_whether_the_file_can_be_used() {
+    let folder = Folder::new("metrics");
+    let file = folder.path("rules.yaml");
+    fs::write(&file, yaml(2)).unwrap();
+    let gateway = start("memory://", &file);
+    let limit = |rule: &str, window: u64| {
+        format!(
+            "tollgate_rule_limit{{algorithm=\"sliding_window\",plan=\"\",rule=\"{rule}\",window=\"{window}\"}}"
+        )
+    };
+    let failures = "tollgate_rules_file_failures_total";
+    let healthy = "tollgate_rules_healthy{source=\"file\"}";
+    let refreshed = "tollgate_rules_refreshed_timestamp_seconds";
+    for (series, value) in [
+        (&*limit("a", 3600), 2.0),
+        (&*limit("default", 60), 100.0),
+        ("tollgate_rules", 1.0),
+        (healthy, 1.0),
+        ("tollgate_rules_healthy{source=\"store\"}", 1.0),
+        (failures, 0.0),
+        ("tollgate_rules_refresh_failures_total", 0.0),
+    ] {
+        assert_eq!(told(&gateway, series), Some(value), "{series}");
+    }
+    let first = told(&gateway, refreshed).unwrap();
+    assert!(first > 1e9, "{first}");
+    assert!(told(&gateway, "tollgate_rules_refreshes_total") >= Some(1.0));
+
+    // A failure is counted once for what is written once.
+    fs::write(&file, "rules: [{]").unwrap();
+    eventually("the broken file is told of", || {
+        told(&gateway, failures) == Some(1.0) && told(&gateway, healthy) == Some(0.0)
+    });
+    assert_eq!(told(&gateway, &limit("a", 3600)), Some(2.0), "it stays");
+    fs::write(&file, yaml(5)).unwrap();
+    eventually("the limit is another", || {
+        told(&gateway, &limit("a", 3600)) == Some(5.0) && told(&gateway, healthy) == Some(1.0)
+    });
+    assert!(told(&gateway, refreshed).unwrap() > first);
+    // A series goes with its rule.
+    fs::write(&file, yaml(5).replace("id: a", "id: b")).unwrap();
+    eventually("the rule is another", || {
+        told(&gateway, &limit("b", 3600)) == Some(5.0)
+    });
+    assert_eq!(told(&gateway, &limit("a", 3600)), None);
+    assert_eq!(told(&gateway, failures), Some(1.0));
+}
