@@ -19,7 +19,7 @@ CMD ["serve"]
 FROM rust:1.95-bookworm AS build
 # release, or dev for a quick try.
 ARG PROFILE=release
-ARG FEATURES=redis-tls,dynamodb,memcached
+ARG FEATURES=redis-tls,dynamodb,memcached,otlp
 WORKDIR /src
 COPY . .
 RUN cargo build --locked --profile "$PROFILE" -p tollgate-server --features "$FEATURES" \

@@ -31,7 +31,7 @@ pub use error::{ConfigError, Mistakes, Place, Source};
 pub(crate) use given::Given;
 pub(crate) use proxy::Proxy;
 pub use schema::schema;
-pub use sections::{Admin, Route, Rules};
+pub use sections::{Admin, Route, Rules, TraceParent, Traces};
 pub use table::{FIELDS, Field, Kind, Secret};
 pub(crate) use table::{GLOBAL, variable};
 pub(crate) use url::shown;
@@ -40,6 +40,7 @@ pub use values::Upstream;
 use crate::cli::LogFormat;
 use crate::identity::Resolver;
 use crate::log::Level;
+use crate::traces;
 
 /// Everything that `serve` needs to know, checked.
 #[derive(Clone)]
@@ -102,6 +103,8 @@ pub struct Settings {
     pub(crate) identity: crate::identity::Options,
     /// Where rules come from.
     pub rules: Rules,
+    /// Where spans of requests are sent, if anywhere.
+    pub traces: Option<Traces>,
 }
 
 impl Settings {
@@ -152,6 +155,7 @@ impl Settings {
             admin: Admin::read(given),
             identity: sections::identity(given, prefixes),
             rules: Rules::read(given),
+            traces: Traces::read(given, traces::ARE_THERE),
         };
         if let Err(problem) = Resolver::new(settings.identity.clone()) {
             given.mistake(ConfigError::Together(problem));

@@ -28,6 +28,7 @@ pub mod rules;
 mod serve;
 mod service;
 mod store;
+mod traces;
 #[cfg(feature = "ui")]
 mod ui;
 mod usage;

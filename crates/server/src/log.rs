@@ -15,6 +15,14 @@ use crate::admin;
 use crate::cli::LogFormat;
 pub(crate) use queue::Logs;
 
+/// The longest text of a client, in bytes, that is told whole.
+const MOST: usize = 512;
+
+/// As much of what a client sent as goes into the log, whose lines wait in memory to be written.
+pub(crate) fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MOST)]
+}
+
 /// The least severe messages that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level(LevelFilter);

@@ -36,6 +36,7 @@ use crate::config::{Given, Settings, Upstream, variables};
 use crate::metrics::Metrics;
 use crate::output::Lines;
 use crate::service::Service;
+use crate::traces::Traces;
 use crate::{Outcome, SUCCESS, store};
 pub(crate) use cors::Cors;
 use gateway::Gateway;
@@ -44,6 +45,8 @@ use routes::Routes;
 use signals::Signals;
 use tls::Tls;
 use upstream::Target;
+#[cfg(feature = "otlp")]
+pub(crate) use upstream::connector;
 use worker::{Shared, Worker};
 
 /// What the command is told; nothing where it was only to be printed.
@@ -121,9 +124,19 @@ async fn serve(settings: Settings) -> Outcome {
         Some((certificate, key)) => Some(Arc::new(Tls::read(certificate, key)?)),
         None => None,
     };
+    let traces = Traces::start(
+        settings.traces.as_ref(),
+        settings.proxy.upstream_ca.as_deref(),
+    )?;
     let routes = routes(&settings)?;
     announce(&listener, &limiter, &settings)?;
-    let gateway = Arc::new(Gateway::new(limiter, service, routes, &settings));
+    let gateway = Arc::new(Gateway::new(
+        limiter,
+        service,
+        routes,
+        traces.clone(),
+        &settings,
+    ));
     let mut apart = JoinSet::new();
     if let Some(listener) = admin {
         let mut lines = Lines::new();
@@ -155,6 +168,7 @@ async fn serve(settings: Settings) -> Outcome {
         &mut signals,
     )
     .await;
+    traces.finish();
     tracing::info!("stopped");
     Ok(SUCCESS)
 }

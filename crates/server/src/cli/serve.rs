@@ -112,6 +112,7 @@ fn arg(field: &'static Field) -> Arg {
         Kind::Number => ("N", true),
         Kind::Duration => ("DURATION", true),
         Kind::Size => ("SIZE", true),
+        Kind::Ratio => ("RATIO", true),
         Kind::Choice(_) => ("WORD", false),
         // A quota of -1 is told as one.
         Kind::List => ("LIST", field.path == "quota"),

@@ -42,6 +42,9 @@ fn property(field: &Field) -> Value {
         Kind::Size => json!({
             "type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+(KiB|MiB|GiB)?$"
         }),
+        Kind::Ratio => json!({
+            "type": ["number", "string"], "minimum": 0, "maximum": 1, "pattern": "^[0-9.]+$"
+        }),
         Kind::Choice(words) => json!({"enum": words}),
         Kind::List => json!({
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
@@ -51,7 +54,7 @@ fn property(field: &Field) -> Value {
     property["description"] = field.help.into();
     if let Some(default) = field.default {
         property["default"] = match field.kind {
-            Kind::Bool | Kind::Number => {
+            Kind::Bool | Kind::Number | Kind::Ratio => {
                 serde_json::from_str(default).unwrap_or_else(|_| default.into())
             }
             _ => default.into(),

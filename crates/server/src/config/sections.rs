@@ -150,3 +150,53 @@ impl Rules {
         }
     }
 }
+
+/// `[traces]`: where spans of requests are sent.
+#[derive(Clone, Debug)]
+pub struct Traces {
+    /// The collector.
+    pub endpoint: Upstream,
+    /// What this service is called there.
+    pub service_name: String,
+    /// Which part of the traces that begin here is sent.
+    pub sample_ratio: f64,
+    /// Whose traces are continued.
+    pub parent: TraceParent,
+}
+
+/// Whose word counts for the trace that a request belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceParent {
+    /// That of proxies in front of this program.
+    Trusted,
+    /// Everybody's.
+    All,
+    /// Nobody's: every request begins a trace.
+    None,
+}
+
+impl Traces {
+    /// `are_there`: whether this program can send any.
+    pub(super) fn read(given: &Given<'_>, are_there: bool) -> Option<Self> {
+        let endpoint = given.sourced("traces.endpoint", values::upstream);
+        let service_name = given.value("traces.service_name", values::text);
+        let sample_ratio = given.value("traces.sample_ratio", values::ratio);
+        let parent = given.value("traces.parent", values::trace_parent);
+        let (endpoint, source_of) = endpoint?;
+        if !are_there {
+            given.mistake(ConfigError::Value {
+                source_of,
+                value: format!("{:?}", endpoint.to_string()),
+                problem: "this build of the program sends no traces; build it with --features \
+                          otlp, or leave it out"
+                    .into(),
+            });
+        }
+        Some(Self {
+            endpoint,
+            service_name,
+            sample_ratio,
+            parent,
+        })
+    }
+}

@@ -31,6 +31,8 @@ pub enum Kind {
     Duration,
     /// Bytes, or a number of KiB, MiB or GiB.
     Size,
+    /// A number from 0 to 1.
+    Ratio,
     /// One of these.
     Choice(&'static [&'static str]),
     /// Texts: a list, or joined by commas.
@@ -124,7 +126,7 @@ pub(crate) fn field(path: &str) -> Option<&'static Field> {
 pub(crate) const GLOBAL: [&str; 2] = ["log", "log_format"];
 
 use Field as F;
-use Kind::{Bool, Choice, Duration, List, Number, Size, Tables, Text};
+use Kind::{Bool, Choice, Duration, List, Number, Ratio, Size, Tables, Text};
 
 /// Every setting of `tollgate serve`, in the order in which they are shown.
 pub static FIELDS: &[Field] = &[
@@ -199,6 +201,11 @@ pub static FIELDS: &[Field] = &[
 
     F::new("rules.file", Text, "A file of rules, YAML or JSON, read at start and whenever it changes").bare("RULES_FILE"),
     F::new("rules.cache_ttl_seconds", Number, "How old rules in this process may be that another process has changed, where the store tells nobody").default("30").bare("RULE_CACHE_TTL_SECONDS"),
+
+    F::new("traces.endpoint", Text, "Where a collector of OpenTelemetry takes traces by OTLP (HTTP), such as http://127.0.0.1:4318; without one there are none. Only in a program with the feature otlp").bare("OTEL_EXPORTER_OTLP_ENDPOINT").secret(Secret::Url),
+    F::new("traces.service_name", Text, "What this service is called in them").default("tollgate").bare("OTEL_SERVICE_NAME"),
+    F::new("traces.sample_ratio", Ratio, "Which part of the traces that begin here is sent, from 0 to 1").default("1").bare("OTEL_TRACES_SAMPLER_ARG"),
+    F::new("traces.parent", Choice(&["trusted", "all", "none"]), "Whose header traceparent is believed: a trace that it names is continued, and sent if it says so").default("trusted"),
 ];
 
 /// The fields of `[[upstreams]]`.

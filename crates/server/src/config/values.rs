@@ -13,6 +13,7 @@ use tollgate_http::{
     AddressPrefixes, BodyStyle, ForwardedBy, HeaderStyle, JwtAlgorithm, TrustedProxies,
 };
 
+use super::TraceParent;
 use crate::cli::LogFormat;
 use crate::duration;
 use crate::identity::{IdentityType, UnknownIdentityType};
@@ -292,6 +293,22 @@ pub(crate) fn count<N: FromStr>(text: &str) -> Result<N, String> {
 pub(crate) fn few(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| *number <= 10);
     number.ok_or_else(|| "write a whole number from 0 to 10".into())
+}
+
+/// A part of a whole.
+pub(crate) fn ratio(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| "write a number from 0 to 1, such as 0.1".into())
+}
+
+pub(crate) fn trace_parent(text: &str) -> Result<TraceParent, String> {
+    match text {
+        "trusted" => Ok(TraceParent::Trusted),
+        "all" => Ok(TraceParent::All),
+        "none" => Ok(TraceParent::None),
+        _ => Err("write trusted, all or none".into()),
+    }
 }
 
 /// Networks and addresses of proxies, or how many of them there are.

@@ -30,6 +30,13 @@ impl Outcome {
             _ => Self::Rejected,
         }
     }
+
+    /// What metrics and traces call it.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn as_str(self) -> &'static str {
+        let named = OUTCOMES.iter().find(|(outcome, _)| *outcome == self);
+        named.map_or("other", |(_, name)| *name)
+    }
 }
 
 const OUTCOMES: [(Outcome, &str); 5] = [

@@ -26,12 +26,11 @@ use super::worker::Shared;
 use crate::admin::{self, Caller};
 use crate::config::Settings;
 use crate::engine::Verdict;
+use crate::log::beginning;
 use crate::metrics::{Outcome, Requests};
 use crate::service::Service;
 use crate::store;
-
-/// The longest method or path, in bytes, that is logged whole.
-const MOST_LOGGED: usize = 512;
+use crate::traces::{self, Traces};
 
 /// Everything that requests share.
 #[derive(Debug)]
@@ -48,6 +47,7 @@ pub(super) struct Gateway {
     draining: AtomicBool,
     hinted: AtomicBool,
     requests: Requests,
+    traces: Traces,
 }
 
 impl Gateway {
@@ -55,6 +55,7 @@ impl Gateway {
         limiter: Limiter,
         service: Service,
         routes: Routes,
+        traces: Traces,
         settings: &Settings,
     ) -> Self {
         Self {
@@ -70,6 +71,7 @@ impl Gateway {
             draining: AtomicBool::new(false),
             hinted: AtomicBool::new(false),
             requests: Requests::new(),
+            traces,
         }
     }
 
@@ -100,6 +102,10 @@ impl Gateway {
         let draining = self.draining.load(Ordering::Relaxed);
         let probe = matches!(parts.uri.path(), "/health" | "/ready");
         let local = probe || self.service.is_admin(parts.uri.path());
+        if !probe {
+            let trusted = || self.trusts(peer.address());
+            self.traces.begin(&mut parts, &id, peer.scheme(), trusted);
+        }
         let mut response = if probe {
             Box::pin(self.probe(&parts, draining, &id)).await
         } else if local {
@@ -121,6 +127,7 @@ impl Gateway {
         };
         drop(answering);
         self.requests.end(&parts.method, outcome, start.elapsed());
+        self.traces.end(&parts, response.status(), outcome);
         id.write(response.headers_mut());
         let goes_on = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if draining && !goes_on && parts.version < Version::HTTP_2 {
@@ -153,7 +160,10 @@ impl Gateway {
                 client,
                 trusted,
             };
-            self.admin(&mut parts, body, caller, &id).await
+            self.traces.begin(&mut parts, &id, "http", || trusted);
+            let response = self.admin(&mut parts, body, caller, &id).await;
+            self.traces.end(&parts, response.status(), Outcome::Local);
+            response
         };
         id.write(response.headers_mut());
         let status = response.status().as_u16();
@@ -229,6 +239,7 @@ impl Gateway {
             Ok(verdict) => verdict,
             Err(problem) => return unidentified(problem, style, parts.uri.path(), id),
         };
+        traces::decided(parts, verdict.rule_id(), verdict.origin());
         let mut response = if verdict.allowed() {
             let permit = verdict.take_permit();
             let origin = (peer, client, trusted);
@@ -292,6 +303,13 @@ impl Gateway {
         Ok(target.forward(parts, body, &origin, id, pool).await?)
     }
 
+    /// Whether the peer is a proxy whose word counts.
+    fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted
+            .as_ref()
+            .is_some_and(|proxies| proxies.trusts(peer))
+    }
+
     /// Who the client is, and whether the peer is a proxy whose word counts.
     fn client(&self, peer: IpAddr, headers: &HeaderMap) -> (IpAddr, bool) {
         match &self.trusted {
@@ -346,11 +364,6 @@ fn log(parts: &Parts, status: StatusCode, start: Instant, probe: bool, id: &Requ
     } else {
         tracing::info!(request_id = %id, method, path, status, millis, "answered");
     }
-}
-
-/// As much of what a client sent as goes into the log, whose lines wait in memory to be written.
-fn beginning(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MOST_LOGGED)]
 }
 
 /// A problem of this request.

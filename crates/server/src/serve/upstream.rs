@@ -24,10 +24,11 @@ use super::upload::{Fault, Progress, Upload};
 use super::validity::is_plain_chunked;
 use super::websocket::{self, Tunnel};
 use crate::config::{Settings, Upstream};
+use crate::traces;
 use dial::Dial;
 use pool::Connection;
 
-pub(super) use dial::connector;
+pub(crate) use dial::connector;
 pub(super) use exchange::{Exchange, Stalled};
 pub(super) use pool::Pool;
 
@@ -168,6 +169,7 @@ impl Target {
         forward_request(&mut headers, origin);
         headers.insert(HOST, self.host.clone());
         id.write(&mut headers);
+        traces::pass_on(parts, &mut headers);
         let mut request = Request::new(upload);
         *request.method_mut() = parts.method.clone();
         *request.uri_mut() = self.upstream.target(&parts.uri).ok_or(BAD_TARGET)?;

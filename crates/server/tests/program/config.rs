@@ -189,6 +189,7 @@ fn every_field_can_be_given_in_every_way() {
         ("jwt.audience" | "jwt.plan_claim", _) => "orders".to_owned(),
         ("jwt.jwks_url", _) => "http://127.0.0.1:9/keys".to_owned(),
         ("jwt.algorithms", _) => "RS256".to_owned(),
+        ("traces.endpoint", _) => "http://127.0.0.1:9".to_owned(),
         (_, Kind::Size) => "1MiB".to_owned(),
         (_, Kind::Tables(_)) => String::new(),
         _ if field.secret == Secret::Whole => "0123456789abcdef".to_owned(),

@@ -43,6 +43,8 @@ mod shutdown;
 mod slots;
 #[cfg(all(feature = "dynamodb", feature = "memcached"))]
 mod stores;
+#[cfg(feature = "otlp")]
+mod traces;
 mod upstream;
 #[cfg(feature = "redis")]
 mod usage;

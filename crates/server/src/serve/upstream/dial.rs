@@ -100,7 +100,7 @@ impl fmt::Debug for Dial {
 }
 
 /// What encrypted upstreams are met with: the system's authorities, and those of a file.
-pub(in crate::serve) fn connector(authorities: Option<&Path>) -> Result<TlsConnector, DialError> {
+pub(crate) fn connector(authorities: Option<&Path>) -> Result<TlsConnector, DialError> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = authorities {
         let failed = |cause: &dyn fmt::Display| {
