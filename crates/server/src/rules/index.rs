@@ -117,16 +117,38 @@ impl Index {
         value: &[u8],
         facts: &Facts<'_>,
     ) -> Option<&'a Arc<LiveRule>> {
+        ranked.get(self.search(ranked, value, facts).best as usize)
+    }
+
+    fn search<'a>(
+        &self,
+        ranked: &'a [Arc<LiveRule>],
+        value: &[u8],
+        facts: &'a Facts<'_>,
+    ) -> Search<'a> {
         let mut search = Search {
             ranked,
             facts,
             best: NONE,
+            #[cfg(test)]
+            looked_at: 0,
         };
         for paths in self.by_value.find(value) {
             search.paths(paths);
         }
         search.paths(&self.others);
-        ranked.get(search.best as usize)
+        search
+    }
+
+    /// At how many rules, and places where rules may be, the search for the first looks.
+    #[cfg(test)]
+    pub(super) fn looked_at(
+        &self,
+        ranked: &[Arc<LiveRule>],
+        value: &[u8],
+        facts: &Facts<'_>,
+    ) -> usize {
+        self.search(ranked, value, facts).looked_at
     }
 }
 
@@ -196,6 +218,8 @@ struct Search<'a> {
     ranked: &'a [Arc<LiveRule>],
     facts: &'a Facts<'a>,
     best: Rank,
+    #[cfg(test)]
+    looked_at: usize,
 }
 
 impl Search<'_> {
@@ -212,6 +236,10 @@ impl Search<'_> {
 
     /// `rest` follows the slash behind this node; `None`: the path ends with it.
     fn node(&mut self, node: &Node, rest: Option<&str>) {
+        #[cfg(test)]
+        {
+            self.looked_at += 1;
+        }
         if node.first >= self.best {
             return;
         }
@@ -271,6 +299,10 @@ impl Search<'_> {
 
     fn list(&mut self, list: &[Rank]) {
         for rank in list {
+            #[cfg(test)]
+            {
+                self.looked_at += 1;
+            }
             if *rank >= self.best {
                 return;
             }

@@ -95,6 +95,13 @@ impl Table {
             .unwrap_or_else(|| self.default_rule(kind))
     }
 
+    /// At how many rules, and places where rules may be, a choice looks.
+    #[cfg(test)]
+    pub(super) fn looked_at(&self, kind: IdentityType, value: &[u8], facts: &Facts<'_>) -> usize {
+        let index = self.indices.get(&kind);
+        index.map_or(0, |index| index.looked_at(&self.ranked, value, facts))
+    }
+
     /// The rule that holds for this type where no other does.
     #[must_use]
     pub fn default_rule(&self, kind: IdentityType) -> &Arc<LiveRule> {
