@@ -30,7 +30,7 @@ pub(crate) use access::Access;
 pub(crate) use audit::{Audited, TARGET as AUDIT};
 pub(crate) use listener::serve;
 pub(crate) use paths::{is_admin, shown};
-pub(crate) use reply::{Failed, Json, body, query};
+pub(crate) use reply::{Failed, Json, body, document, query};
 
 use crate::engine::Engine;
 

@@ -11,6 +11,7 @@ mod keys;
 mod kind;
 mod phone;
 mod resolver;
+mod stored_keys;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -24,6 +25,7 @@ pub(crate) use keys::KeyFile;
 pub use kind::{IdentityType, UnknownIdentityType};
 pub(crate) use phone::Region;
 pub(crate) use resolver::{Options, Resolver};
+pub(crate) use stored_keys::{StoredKey, StoredKeys, digest as key_digest};
 pub(crate) use tokens::TokenOptions;
 
 /// Who a request counts for: a type, and the value that the type knows it by.

@@ -1,6 +1,7 @@
 //! The OpenAPI document of the admin surface, `/v1` and the probes. Types are those that are
 //! served; what each path answers is told in `openapi/`, beside nothing that runs.
 
+mod keys;
 mod probes;
 mod rules;
 mod usage;
@@ -35,12 +36,14 @@ pub(crate) fn document() -> Bytes {
     paths(
         rules::list, rules::create, rules::get, rules::put, rules::patch, rules::delete,
         usage::show, usage::reset, usage::refund, usage::block, usage::unblock,
+        keys::list, keys::create, keys::get, keys::change, keys::delete,
         v1::check, v1::forward_auth,
         probes::health, probes::ready, probes::metrics, probes::openapi, probes::docs, probes::redoc,
     ),
     components(schemas(Problem)),
     tags(
         (name = "rules", description = "Who is limited how"),
+        (name = "keys", description = "API keys that are kept in the store"),
         (name = "usage", description = "What somebody has used"),
         (name = "decisions", description = "For services that enforce limits themselves, and for proxies"),
         (name = "service", description = "How the service is"),

@@ -11,10 +11,10 @@ use tollgate::Limiter;
 use crate::admin::{Access, Admin, Shared, is_admin};
 use crate::config::Settings;
 use crate::engine::{Blocks, Engine};
-use crate::identity::{Digester, IdentityType, Resolver};
+use crate::identity::{Digester, IdentityType, Resolver, StoredKeys};
 use crate::metrics::Metrics;
 use crate::rules::{Compiler, Keeping, RuleSettings, Rules, rest};
-use crate::{pages, usage, v1};
+use crate::{keys, pages, usage, v1};
 
 /// The parts that requests share.
 #[derive(Debug)]
@@ -44,7 +44,16 @@ impl Service {
         listener: IpAddr,
         metrics: Metrics,
     ) -> Result<Self, Box<dyn Error + Send + Sync>> {
-        let resolver = Arc::new(Resolver::new(settings.identity.clone())?);
+        let mut tasks = JoinSet::new();
+        let keys = match settings.identity.stored_keys {
+            true => Some(stored_keys(limiter, settings)?),
+            false => None,
+        };
+        if let Some(keys) = &keys {
+            keys.keep(settings.rules.cache_ttl, &mut tasks).await;
+        }
+        let resolver = Resolver::new(settings.identity.clone())?;
+        let resolver = Arc::new(resolver.with_stored_keys(keys.clone()));
         let digester = Digester::new(settings.key_secret.as_deref().map(str::as_bytes));
         let guessable = [IdentityType::IpAddress, IdentityType::Phone];
         if !digester.is_keyed()
@@ -73,7 +82,6 @@ impl Service {
             require_store: settings.require_backend_at_start,
         };
         let (rules, keeping) = Rules::start(compiler, kept).await?;
-        let mut tasks = JoinSet::new();
         let blocks = Blocks::of(limiter.backend(), &settings.prefix);
         blocks.keep(settings.rules.cache_ttl, &mut tasks).await;
         let engine = Arc::new(Engine::new(
@@ -89,6 +97,7 @@ impl Service {
             .merge(v1::routes())
             .with_state(shared)
             .merge(rest::routes(rules.clone()))
+            .merge(keys::routes(keys))
             .merge(pages::routes(Arc::new(metrics)));
         let Settings { admin, .. } = settings;
         let access = Access::new(admin.token.as_deref(), admin.open, listener);
@@ -109,6 +118,17 @@ impl Service {
     pub(crate) fn is_admin(&self, path: &str) -> bool {
         !self.apart && is_admin(path)
     }
+}
+
+/// The API keys of the store that counts.
+fn stored_keys(limiter: &Limiter, settings: &Settings) -> Result<StoredKeys, String> {
+    StoredKeys::of(limiter.backend(), &settings.prefix).ok_or_else(|| {
+        format!(
+            "identity.stored_keys: {} cannot keep API keys; use redis://, dynamodb:// or \
+             memory://, or a file (identity.api_keys)",
+            limiter.backend()
+        )
+    })
 }
 
 /// Whether others can read what is stored.

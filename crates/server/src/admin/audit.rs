@@ -30,7 +30,7 @@ pub(super) fn tell(
     caller: Caller,
     id: &RequestId,
 ) {
-    if !access::changes(method) || path.starts_with("/v1/") {
+    if !access::changes(method) || matches!(path, "/v1/check" | paths::FORWARD_AUTH) {
         return;
     }
     let path = paths::shown(path);

@@ -85,6 +85,15 @@ pub(crate) fn body(read: Result<Bytes, BytesRejection>) -> Result<Bytes, Failed>
     })
 }
 
+/// The document of a body, whose fields are named: a list of them in order is none.
+pub(crate) fn document<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failed> {
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(Failed::bad("The body must be a JSON object"));
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|error| Failed::bad(format!("The body cannot be used: {error}")))
+}
+
 /// The parameters of a request.
 pub(crate) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Failed> {
     Query::try_from_uri(uri)

@@ -76,6 +76,7 @@ pub(super) fn identity(given: &Given<'_>, prefixes: AddressPrefixes) -> Options 
         order: given.value("identity.order", values::identity_order),
         api_key_header: given.value("identity.api_key_header", values::header_name),
         api_keys: given.optional("identity.api_keys", |path| KeyFile::read(Path::new(path))),
+        stored_keys: given.value("identity.stored_keys", values::flag),
         user_id_header: given.value("identity.user_id_header", values::header_name),
         phone_header: given.value("identity.phone_header", values::header_name),
         phone_region: given.optional("identity.phone_region", str::parse),

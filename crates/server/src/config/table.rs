@@ -187,6 +187,7 @@ pub static FIELDS: &[Field] = &[
     F::new("identity.phone_header", Text, "The header of phone").default("X-Phone").bare("PHONE_HEADER"),
     F::new("identity.oauth_account_header", Text, "The header of oauth_account").default("X-OAuth-Account").bare("OAUTH_ACCOUNT_HEADER"),
     F::new("identity.api_keys", Text, "A file of API keys, one a line, as their digests. Without it the header is believed"),
+    F::new("identity.stored_keys", Bool, "Whether API keys are kept in the store as their digests, and made and removed at /v1/keys").default("false"),
     F::new("identity.custom", Text, "Where the type custom is found: header:NAME, cookie:NAME, query:NAME or jwt:/pointer/to/claim"),
     F::new("identity.phone_region", Text, "The country of phone numbers without a country code, such as DE"),
     F::new("identity.on_invalid", Choice(&["refuse", "skip"]), "What becomes of a credential that is there and not valid: 401, or the next type of the order").default("refuse"),

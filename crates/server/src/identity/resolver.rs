@@ -10,7 +10,8 @@ use tollgate_http::{AddressPrefixes, Identified, Jwt, JwtClaims, Problem};
 
 use super::custom::{cookie, parameter};
 use super::phone;
-use super::{Custom, Identity, IdentityType, KeyFile, Region, TokenOptions};
+use super::stored_keys::Told;
+use super::{Custom, Identity, IdentityType, KeyFile, Region, StoredKeys, TokenOptions};
 
 /// How identities are found.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Options {
     pub(crate) api_key_header: HeaderName,
     /// The keys that are known. `None`: something in front of the gateway has verified them.
     pub(crate) api_keys: Option<KeyFile>,
+    /// Whether keys are kept in the store, too.
+    pub(crate) stored_keys: bool,
     /// Where users are named.
     pub(crate) user_id_header: HeaderName,
     /// Where phone numbers are sent.
@@ -45,6 +48,7 @@ impl Default for Options {
             order: vec![IdentityType::IpAddress],
             api_key_header: HeaderName::from_static("x-api-key"),
             api_keys: None,
+            stored_keys: false,
             user_id_header: HeaderName::from_static("x-user-id"),
             phone_header: HeaderName::from_static("x-phone"),
             phone_region: None,
@@ -62,6 +66,7 @@ impl Default for Options {
 pub(crate) struct Resolver {
     options: Options,
     jwt: Option<Jwt>,
+    stored_keys: Option<StoredKeys>,
 }
 
 /// What one type says of a request.
@@ -112,7 +117,7 @@ impl Resolver {
             .order
             .iter()
             .filter(|kind| match kind {
-                IdentityType::ApiKey => options.api_keys.is_none(),
+                IdentityType::ApiKey => options.api_keys.is_none() && !options.stored_keys,
                 IdentityType::UserId | IdentityType::Phone | IdentityType::OauthAccount => true,
                 IdentityType::Custom => !matches!(options.custom, Some(Custom::Claim(_))),
                 _ => false,
@@ -133,7 +138,17 @@ impl Resolver {
             );
             options.order.retain(|kind| *kind != IdentityType::JwtSub);
         }
-        Ok(Self { options, jwt })
+        Ok(Self {
+            options,
+            jwt,
+            stored_keys: None,
+        })
+    }
+
+    /// With the keys of the store.
+    pub(crate) fn with_stored_keys(mut self, keys: Option<StoredKeys>) -> Self {
+        self.stored_keys = keys;
+        self
     }
 
     /// The types that are asked, in order.
@@ -210,10 +225,11 @@ impl Resolver {
                 )?;
                 Ok(self.of_address(address))
             }
-            IdentityType::ApiKey => Ok(self
-                .of_api_key(value)
+            IdentityType::ApiKey => Ok(match self.of_api_key(value) {
+                Found::As(identity) => identity,
                 // Keys that are not known here may still be named by their owner.
-                .unwrap_or_else(|| Identity::new(kind, value))),
+                _ => Identity::new(kind, value),
+            }),
             IdentityType::Phone => self.of_phone(value).ok_or_else(|| {
                 "it is no phone number with a country code, such as +4930123456".into()
             }),
@@ -231,15 +247,25 @@ impl Resolver {
             .map(|number| Identity::of_text(IdentityType::Phone, number))
     }
 
-    /// `None`: keys are verified here, and this is none of them.
-    fn of_api_key(&self, value: &[u8]) -> Option<Identity> {
-        let Some(file) = &self.options.api_keys else {
-            return Some(Identity::new(IdentityType::ApiKey, value));
-        };
-        let known = file.known();
-        let owner = known.owner(value)?;
-        let identity = Identity::new(IdentityType::ApiKey, owner.name.as_bytes());
-        Some(identity.with_plan(owner.plan.cloned()))
+    /// By the file and the store; where neither has keys, as it is asserted.
+    fn of_api_key(&self, value: &[u8]) -> Found {
+        if let Some(file) = &self.options.api_keys
+            && let Some(owner) = file.known().owner(value)
+        {
+            let identity = Identity::new(IdentityType::ApiKey, owner.name.as_bytes());
+            return Found::As(identity.with_plan(owner.plan.cloned()));
+        }
+        match &self.stored_keys {
+            Some(keys) => match keys.told(value) {
+                Told::Of(identity) => Found::As(identity),
+                Told::Unknown => Found::Invalid("The API key is not known".into()),
+                Told::NotYet => Found::Failed("the API keys could not be read yet"),
+            },
+            None if self.options.api_keys.is_some() => {
+                Found::Invalid("The API key is not known".into())
+            }
+            None => Found::As(Identity::new(IdentityType::ApiKey, value)),
+        }
     }
 
     /// A header that identifies. Missing and empty are the same; two of them are not valid, since
@@ -250,15 +276,15 @@ impl Resolver {
             Ok(None | Some([])) => return Found::Nobody,
             Ok(Some(value)) => value,
         };
-        let (identity, detail) = match kind {
-            IdentityType::ApiKey => (self.of_api_key(value), "The API key is not known"),
-            IdentityType::Phone => (
-                self.of_phone(value),
-                "The phone number is none, or lacks its country code",
-            ),
-            _ => (Some(Identity::new(kind, value)), ""),
-        };
-        identity.map_or(Found::Invalid(detail.into()), Found::As)
+        match kind {
+            IdentityType::ApiKey => self.of_api_key(value),
+            IdentityType::Phone => {
+                let detail = "The phone number is none, or lacks its country code";
+                let number = self.of_phone(value);
+                number.map_or(Found::Invalid(detail.into()), Found::As)
+            }
+            _ => Found::As(Identity::new(kind, value)),
+        }
     }
 
     async fn subject(&self, request: &Parts, token: &mut Option<Token>) -> Found {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tollgate::{Algorithm, Quota, QuotaError};
+use tollgate::{Algorithm, Clock, Quota, QuotaError, SystemClock};
 use utoipa::ToSchema;
 
 use super::read;
@@ -228,13 +228,39 @@ pub struct Exempt {
 }
 
 /// A moment, with the text by which it was given.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Moment {
     pub(super) text: String,
     pub(super) micros: u64,
 }
 
+/// By RFC 3339.
+impl TryFrom<String> for Moment {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let moment: jiff::Timestamp = text.parse().map_err(|_| {
+            "is no moment of RFC 3339; write one such as 2026-03-01T00:00:00Z".to_owned()
+        })?;
+        let micros = u64::try_from(moment.as_microsecond());
+        let micros = micros.map_err(|_| "is before 1970".to_owned())?;
+        Ok(Self { text, micros })
+    }
+}
+
 impl Moment {
+    /// This moment, to the second.
+    pub(crate) fn now() -> Self {
+        let seconds = SystemClock.now().as_micros() / 1_000_000;
+        let moment = i64::try_from(seconds).ok();
+        let moment = moment.and_then(|it| jiff::Timestamp::from_second(it).ok());
+        Self {
+            text: moment.unwrap_or_default().to_string(),
+            micros: seconds * 1_000_000,
+        }
+    }
+
     /// In microseconds since the epoch.
     #[must_use]
     pub const fn as_micros(&self) -> u64 {

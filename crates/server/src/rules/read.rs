@@ -204,15 +204,7 @@ fn mode(value: &Value) -> Result<Mode, String> {
 }
 
 fn moment(value: &Value) -> Result<Moment, String> {
-    let text = text(value)?;
-    let moment: jiff::Timestamp = text.parse().map_err(|_| {
-        "is no moment of RFC 3339; write one such as 2026-03-01T00:00:00Z".to_owned()
-    })?;
-    let micros = u64::try_from(moment.as_microsecond()).map_err(|_| "is before 1970".to_owned())?;
-    Ok(Moment {
-        text: text.into(),
-        micros,
-    })
+    Moment::try_from(text(value)?.to_owned())
 }
 
 fn counting(fields: &mut Fields<'_>) -> (Option<Config>, Vec<Config>) {

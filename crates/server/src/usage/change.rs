@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::view::{self, seconds};
 use super::{Engines, Subject, unreachable};
-use crate::admin::{Audited, Failed, Json, MOST, Shared, body};
+use crate::admin::{Audited, Failed, Json, MOST, Shared, body, document};
 use crate::engine::Engine;
 use crate::identity::IdentityType;
 use crate::rules::{LiveRule, Ruling};
@@ -273,8 +273,7 @@ fn read_body<T: Default + serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T
     if bytes.trim_ascii().is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(bytes)
-        .map_err(|error| Failed::bad(format!("The body cannot be used: {error}")))
+    document(bytes)
 }
 
 fn audited(answer: impl IntoResponse, subject: &Subject, detail: String) -> Response {

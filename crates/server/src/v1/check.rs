@@ -7,7 +7,7 @@ use http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::admin::{Failed, Json, MOST, Shared, body};
+use crate::admin::{Failed, Json, MOST, Shared, body, document};
 use crate::engine::{Intent, Question};
 use crate::identity::IdentityType;
 
@@ -60,8 +60,7 @@ pub(super) async fn check(
     State(Shared { engine, .. }): State<Shared>,
     read: Result<Bytes, BytesRejection>,
 ) -> Result<Json<CheckAnswer>, Failed> {
-    let asked: CheckRequest = serde_json::from_slice(&body(read)?)
-        .map_err(|error| Failed::bad(format!("The body cannot be used: {error}")))?;
+    let asked: CheckRequest = document(&body(read)?)?;
     let Named {
         r#type: kind,
         value,

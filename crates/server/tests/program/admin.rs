@@ -1,7 +1,7 @@
 //! Who may use the admin surface, and where it is.
 
 use crate::client::{get, request};
-use crate::process::Gateway;
+use crate::process::{Gateway, eventually};
 use crate::service::{Service, TOKEN, send};
 use crate::upstream::{OK, answering};
 
@@ -87,7 +87,9 @@ fn without_a_token_it_is_open_on_loopback_with_a_warning_and_by_setting() {
     let target = "/usage/u?identity_type=user_id";
     let gateway = Gateway::start(&[]);
     assert_eq!(get(gateway.address, target).status, 200);
-    assert!(gateway.log().contains("WARN") && gateway.log().contains("set ADMIN_TOKEN"));
+    eventually("the log warns", || {
+        gateway.log().contains("WARN") && gateway.log().contains("set ADMIN_TOKEN")
+    });
     // A page of another origin changes nothing all the same.
     let reset = |origin: &str| {
         let target = "/usage/u/reset?identity_type=user_id";

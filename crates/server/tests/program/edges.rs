@@ -89,6 +89,47 @@ fn a_refused_websocket_is_closed_with_a_reason_where_that_is_set() {
 }
 
 #[test]
+fn s107_a_websocket_that_finds_no_slot_is_closed_with_1013() {
+    let order = ["--identity-order", "global", "--ws-close", "true"];
+    let gateway = in_front_of(echoing(), &order);
+    let rule = r#"{"id": "slots", "identity_type": "global",
+        "config": {"algorithm": "concurrency", "slots": 1}}"#;
+    let mut admin = Connection::new(gateway.address);
+    admin.send(format!(
+        "POST /rules HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{rule}",
+        rule.len()
+    ));
+    assert_eq!(admin.answer(true).status, 201);
+    let mut first = Connection::new(gateway.address);
+    first.send(HANDSHAKE);
+    assert_eq!(first.head().0, 101);
+    let refused = || {
+        let mut second = Connection::new(gateway.address);
+        second.send(HANDSHAKE);
+        assert_eq!(second.head().0, 101);
+        let mut frame = [0; 4];
+        second.stream.read_exact(&mut frame).unwrap();
+        (frame[0], u16::from_be_bytes([frame[2], frame[3]]))
+    };
+    // The slot is held while the first is connected.
+    first.send(b"\x81\x02hi");
+    assert_eq!(refused(), (0x88, 1013));
+    let mut back = [0; 4];
+    first.stream.read_exact(&mut back).unwrap();
+    assert_eq!(&back, b"\x81\x02hi");
+    drop(first);
+    eventually("the slot is free", || {
+        let mut third = Connection::new(gateway.address);
+        third.send(HANDSHAKE);
+        assert_eq!(third.head().0, 101);
+        third.send(b"\x81\x02yo");
+        let mut back = [0; 4];
+        third.stream.read_exact(&mut back).unwrap();
+        &back == b"\x81\x02yo"
+    });
+}
+
+#[test]
 fn events_arrive_one_by_one() {
     let (next, wait) = channel::<()>();
     let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));

@@ -11,6 +11,8 @@ mod admin;
 mod check;
 #[cfg(feature = "redis")]
 mod checks;
+#[cfg(feature = "redis")]
+mod choosing;
 mod client;
 mod config;
 #[cfg(feature = "dynamodb")]
@@ -25,6 +27,8 @@ mod hostile;
 #[cfg(feature = "redis")]
 mod identities;
 mod image;
+#[cfg(feature = "redis")]
+mod keys;
 #[cfg(feature = "redis")]
 mod outage;
 mod pages;
@@ -41,7 +45,7 @@ mod service;
 mod settings;
 mod shutdown;
 mod slots;
-#[cfg(all(feature = "dynamodb", feature = "memcached"))]
+#[cfg(all(feature = "dynamodb", feature = "memcached", feature = "redis"))]
 mod stores;
 #[cfg(feature = "otlp")]
 mod traces;

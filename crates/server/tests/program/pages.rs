@@ -191,7 +191,10 @@ fn openapi_holds_by_schemathesis() {
         return;
     };
     let folder = crate::config::Folder::new("schemathesis");
-    let gateway = Gateway::start_with(&["--log", "warn"], &[("ADMIN_TOKEN", "for-schemathesis")]);
+    let gateway = Gateway::start_with(
+        &["--log", "warn", "--identity-stored-keys"],
+        &[("ADMIN_TOKEN", "for-schemathesis")],
+    );
     let address = gateway.address;
     let answer = request(
         address,

@@ -5,7 +5,8 @@ use tokio::runtime::Runtime;
 use tollgate_testkit::{LocalDynamo, MemcachedServer};
 
 use crate::client::get;
-use crate::process::{Gateway, run, text};
+use crate::process::{Gateway, eventually, run, text};
+use crate::service::send;
 
 /// A store of the test's own, and the runtime that its helpers run in.
 struct Store {
@@ -207,6 +208,45 @@ fn b70_without_dynamodb_it_starts_only_if_told_so() {
     let closed = closed_port();
     let url = format!("dynamodb://limits?endpoint=http://127.0.0.1:{closed}");
     starts_without_its_store(&url, "dynamodb");
+}
+
+#[test]
+fn s72_gateways_share_rules_and_keys_on_dynamodb() {
+    let store = Store::dynamodb();
+    let mut arguments = vec!["--backend", &store.url, "--timeout", "20s"];
+    arguments.extend(["--rules-cache-ttl-seconds", "1", "--quota", "1000/h"]);
+    arguments.extend(["--identity-stored-keys", "--remember-refusals", "0"]);
+    arguments.extend(["--identity-order", "api_key,ip_address"]);
+    let [a, b] = [Gateway::start(&arguments), Gateway::start(&arguments)];
+    let limit = |gateway: &Gateway, headers: &str| {
+        let answer = send(gateway.address, "GET", "/", headers, "");
+        let limit = answer.header("x-ratelimit-limit");
+        (answer.status, limit.map(str::to_owned))
+    };
+    let is = |status, limit: &str| (status, Some(limit.to_owned()));
+    let rule = |limit: u64| {
+        json!({"id": "r", "identity_type": "ip_address", "config": {
+            "algorithm": "fixed_window", "limit": limit, "window_seconds": 3600}})
+        .to_string()
+    };
+    let call = |method: &str, gateway: &Gateway, target: &str, body: &str| {
+        send(gateway.address, method, target, "", body)
+    };
+    assert_eq!(call("POST", &a, "/rules", &rule(3)).status, 201);
+    assert_eq!(call("POST", &b, "/rules", &rule(3)).status, 409);
+    assert_eq!(limit(&a, ""), is(200, "3"));
+    eventually("the other has it", || limit(&b, "") != is(200, "1000"));
+    assert_eq!(call("PUT", &b, "/rules/r", &rule(50)).status, 200);
+    eventually("it is another", || limit(&a, "") == is(200, "50"));
+    assert_eq!(call("DELETE", &a, "/rules/r", "").status, 204);
+    eventually("it is gone", || limit(&b, "") == is(200, "1000"));
+
+    let made = call("POST", &a, "/v1/keys", r#"{"owner": "acme"}"#).json();
+    let key = format!("X-API-Key: {}\r\n", made["key"].as_str().unwrap());
+    eventually("the other knows the key", || limit(&b, &key).0 == 200);
+    let place = format!("/v1/keys/{}", made["id"].as_str().unwrap());
+    assert_eq!(call("DELETE", &b, &place, "").status, 204);
+    eventually("nobody knows it", || limit(&a, &key).0 == 401);
 }
 
 /// One on which nobody listens.
