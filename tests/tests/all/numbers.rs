@@ -26,7 +26,7 @@ async fn b23_a_busy_bucket_keeps_the_fractions_of_its_tokens() {
 }
 
 #[tokio::test]
-async fn b25_large_counts_are_stored_in_digits() {
+async fn s11_b25_large_counts_are_stored_in_digits() {
     const PART: u64 = 100_000_000_000_000;
     for store in stores().await {
         let limit = store.limit(&format!("{}/h fixed_window", 2 * PART));
