@@ -14,8 +14,8 @@
 //! Credentials are found where every AWS tool finds them: the environment
 //! (`AWS_ACCESS_KEY_ID`, ..), a profile, a web identity token (EKS), the container's role (ECS, EKS
 //! pods), the machine's role (EC2). They are loaded beside the calls, never within a call's timeout
-//! alone. SSO profiles are not read: `eval "$(aws configure export-credentials --format env)"`
-//! first, or bring the application's own client, see [`sdk`].
+//! alone. Profiles that log in by IAM Identity Center need the feature `sso`; or bring the
+//! application's own client, see [`sdk`].
 
 mod backend;
 mod branch;
