@@ -404,7 +404,6 @@ impl CounterBackend for DynamoBackend {
         self.limited(self.client.delete(&key)).await
     }
 
-    /// Asks for a write that never happens, so that a table that takes none is not reported well.
     fn leases(self: Arc<Self>) -> Option<SharedLeases> {
         Some(SharedLeases::of(self))
     }
@@ -422,6 +421,7 @@ impl CounterBackend for DynamoBackend {
         true
     }
 
+    /// Asks for a write that never happens, so that a table that takes none is not reported well.
     async fn ping(&self) -> Result<(), BackendError> {
         let key = format!("{}:v1:ping", self.prefix);
         let mut update = Update::default();

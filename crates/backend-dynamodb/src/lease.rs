@@ -318,12 +318,7 @@ impl LeaseBackend for DynamoBackend {
         slots: NonZeroU32,
         ttl: Duration,
     ) -> Result<LeaseAnswer, BackendError> {
-        if slots.get() > MAX_SLOTS {
-            return Err(BackendError::new(
-                ErrorKind::Config,
-                format!("{slots} slots: a DynamoDB item holds at most {MAX_SLOTS}"),
-            ));
-        }
+        self.accepts_slots(slots)?;
         let slot = self.slot(subject, holder, ttl)?;
         self.limited(self.enter(&slot, slots.get())).await
     }
@@ -352,5 +347,17 @@ impl LeaseBackend for DynamoBackend {
         let key = self.lease_key(subject)?;
         let item = self.limited(self.client.get(&key)).await?;
         Ok(Holders::of_item(item).in_use(now))
+    }
+
+    fn accepts_slots(&self, slots: NonZeroU32) -> Result<(), BackendError> {
+        if slots.get() > MAX_SLOTS {
+            return Err(BackendError::new(
+                ErrorKind::Config,
+                format!(
+                    "slots is {slots}, and a DynamoDB item holds at most {MAX_SLOTS}; use fewer, or several names"
+                ),
+            ));
+        }
+        Ok(())
     }
 }

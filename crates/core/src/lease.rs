@@ -71,6 +71,15 @@ pub trait LeaseBackend: fmt::Debug + Send + Sync + 'static {
         &self,
         subject: LeaseSubject<'_>,
     ) -> impl Future<Output = Result<u32, BackendError>> + Send;
+
+    /// Whether a key may have so many slots; asked when a limit is built.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for more than the store can hold.
+    fn accepts_slots(&self, slots: NonZeroU32) -> Result<(), BackendError> {
+        let _ = slots;
+        Ok(())
+    }
 }
 
 /// [`LeaseBackend`] as an object; every store of leases is one.
@@ -99,6 +108,8 @@ pub trait DynLeaseBackend: fmt::Debug + Send + Sync + 'static {
     ) -> Result<LeaseAnswer, BackendError>;
     /// See [`LeaseBackend::in_use`].
     async fn dyn_in_use(&self, subject: LeaseSubject<'_>) -> Result<u32, BackendError>;
+    /// See [`LeaseBackend::accepts_slots`].
+    fn dyn_accepts_slots(&self, slots: NonZeroU32) -> Result<(), BackendError>;
 }
 
 #[async_trait]
@@ -132,6 +143,10 @@ impl<B: LeaseBackend> DynLeaseBackend for B {
 
     async fn dyn_in_use(&self, subject: LeaseSubject<'_>) -> Result<u32, BackendError> {
         self.in_use(subject).await
+    }
+
+    fn dyn_accepts_slots(&self, slots: NonZeroU32) -> Result<(), BackendError> {
+        self.accepts_slots(slots)
     }
 }
 
@@ -181,5 +196,9 @@ impl LeaseBackend for SharedLeases {
 
     async fn in_use(&self, subject: LeaseSubject<'_>) -> Result<u32, BackendError> {
         self.0.dyn_in_use(subject).await
+    }
+
+    fn accepts_slots(&self, slots: NonZeroU32) -> Result<(), BackendError> {
+        self.0.dyn_accepts_slots(slots)
     }
 }

@@ -243,6 +243,10 @@ impl<B: LeaseBackend> LeaseBackend for Timeout<B> {
     ) -> impl Future<Output = Result<u32, BackendError>> + Send {
         self.bound(self.inner.in_use(subject))
     }
+
+    fn accepts_slots(&self, slots: NonZeroU32) -> Result<(), BackendError> {
+        self.inner.accepts_slots(slots)
+    }
 }
 
 impl<B: fmt::Debug> fmt::Debug for Timeout<B> {

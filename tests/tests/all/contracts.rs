@@ -376,4 +376,7 @@ async fn s112_slots_on_memcached_are_refused_when_the_limit_is_built() {
     let held = slots.acquire("k").await.unwrap();
     assert!(slots.acquire("k").await.is_err());
     drop(held);
+    // But not any number of them.
+    let error = limiter.concurrency("ocr", 8_001).build().unwrap_err();
+    assert!(matches!(error, ConcurrencyError::TooMany { .. }), "{error}");
 }

@@ -213,3 +213,57 @@ async fn an_applications_own_client_serves() {
             .allowed()
     );
 }
+
+#[tokio::test]
+async fn the_most_slots_fit_into_an_item_and_more_are_refused_when_built() {
+    let endpoint = shared().await;
+    let backend = backend(&endpoint).await;
+    let slots = |n| std::num::NonZeroU32::new(n).unwrap();
+    let error = backend.accepts_slots(slots(8_001)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("at most 8000"), "{error}");
+    backend.accepts_slots(slots(8_000)).unwrap();
+
+    let (name, key) = (super::name(), Key::from("k"));
+    let subject = LeaseSubject {
+        name: &name,
+        key: &key,
+        at: Some(T0),
+    };
+    let hour = Duration::from_secs(3_600);
+    let first = LeaseBackend::acquire(&backend, subject, "h0", slots(8_000), hour).await;
+    assert!(first.unwrap().ok);
+    // All but two of the others, of whom half are gone without a word, by a write of one's own.
+    let holders = (1..7_999_u64).map(|n| {
+        let until = match n % 2 {
+            0 => T0 + hour,
+            _ => T0 + Duration::from_micros(n),
+        };
+        let holder = Key::from(&*format!("h{n}")).digest();
+        (holder, AttributeValue::N(until.as_micros().to_string()))
+    });
+    let pk = AttributeValue::S(tollgate_core::lease_key("tollgate", &name, &key));
+    let written = sdk(&endpoint)
+        .update_item()
+        .table_name("limits")
+        .key("pk", pk)
+        .update_expression("SET h = :h")
+        .expression_attribute_values(":h", AttributeValue::M(holders.collect()))
+        .send();
+    written.await.unwrap();
+    for (holder, in_use) in [("a", 7_999), ("b", 8_000)] {
+        let answer = LeaseBackend::acquire(&backend, subject, holder, slots(8_000), hour).await;
+        let answer = answer.unwrap();
+        assert!(answer.ok && answer.in_use == in_use, "{answer:?}");
+    }
+    let refused = LeaseBackend::acquire(&backend, subject, "c", slots(8_000), hour).await;
+    assert!(!refused.unwrap().ok);
+    // Those who have gone make room for as many.
+    let later = LeaseSubject {
+        at: Some(T0 + Duration::from_secs(1)),
+        ..subject
+    };
+    let swept = LeaseBackend::acquire(&backend, later, "c", slots(8_000), hour).await;
+    let swept = swept.unwrap();
+    assert!(swept.ok && swept.in_use == 4_002, "{swept:?}");
+}

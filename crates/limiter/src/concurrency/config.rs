@@ -9,6 +9,7 @@ use tollgate_core::MAX_NAME;
 use super::slots::Slots;
 use super::wait::Waiters;
 use super::{Concurrency, ConcurrencyError, Inner};
+use crate::time::FOREVER;
 use crate::{FailurePolicy, Limiter};
 
 /// Below this nothing can be renewed in time over a network.
@@ -84,7 +85,7 @@ impl ConcurrencyBuilder {
     }
 
     /// How long a slot is held without a renewal, and so how long the slot of a dead process stays
-    /// taken. Default: 60 s; at least 100 ms. It is renewed every third of it.
+    /// taken. Default: 60 s; at least 100 ms, at most a year. It is renewed every third of it.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -133,7 +134,8 @@ impl ConcurrencyBuilder {
     /// all others.
     ///
     /// # Errors
-    /// [`ConcurrencyError`]: the store cannot hold leases (memcached), or a setting is wrong.
+    /// [`ConcurrencyError`]: the store cannot hold leases (memcached) or not so many (DynamoDB), or a
+    /// setting is wrong.
     pub fn build(self) -> Result<Concurrency, ConcurrencyError> {
         let name = self.name;
         let printable = name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
@@ -143,7 +145,7 @@ impl ConcurrencyBuilder {
         let Some(slots) = NonZeroU32::new(self.slots) else {
             return Err(ConcurrencyError::NoSlots(name));
         };
-        if self.ttl < SHORTEST_TTL {
+        if !(SHORTEST_TTL..=FOREVER).contains(&self.ttl) {
             let ttl = self.ttl;
             return Err(ConcurrencyError::Ttl { name, ttl });
         }
@@ -151,6 +153,9 @@ impl ConcurrencyBuilder {
             let store = self.limiter.backend().to_string();
             return Err(ConcurrencyError::Unsupported { name, store });
         };
+        if let Err(source) = store.accepts(slots) {
+            return Err(ConcurrencyError::TooMany { name, source });
+        }
         if self.replace {
             self.limiter.replace_slots(&name, slots);
         } else if let Some(known) = self.limiter.register_slots(&name, slots)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::NoSlot;
+use tollgate_core::{BackendError, NoSlot};
 
 /// Why a limit on concurrency cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -39,10 +39,16 @@ pub enum ConcurrencyError {
         /// As it was asked for.
         slots: u32,
     },
-    /// Too short to renew in.
-    #[error(
-        "concurrency {name:?}: ttl is {ttl:?}, which leaves no time to renew; use 100 ms or more"
-    )]
+    /// More slots than the store can hold.
+    #[error("concurrency {name:?}: {source}")]
+    TooMany {
+        /// Of the limit.
+        name: Box<str>,
+        /// What the store says.
+        source: BackendError,
+    },
+    /// Too short to renew in, or longer than a year.
+    #[error("concurrency {name:?}: ttl is {ttl:?}; use 100 ms or more, and 365 days or less")]
     Ttl {
         /// Of the limit.
         name: Box<str>,

@@ -17,11 +17,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tollgate_core::BackendError;
+use tollgate_core::{BackendError, ErrorKind};
 
 use super::lease::Lease;
 use super::registry::Registry;
-use super::slots::Place;
 use crate::time::Instant;
 
 /// So many calls to the store are begun at one time; the next ones wait for these.
@@ -220,14 +219,16 @@ impl Task {
     fn start_calls(&mut self) {
         let room = AT_ONCE.saturating_sub(self.calls.len());
         for lease in self.registry.take_due(room) {
-            if lease.until() <= Instant::now() {
-                self.overdue(lease, None);
+            let began = Instant::now();
+            // This process was late itself: it was frozen, or had no turn. The store may have given
+            // the slot to somebody else meanwhile, and the holder may have seen the clock.
+            if lease.until() <= began {
+                self.lose(&lease);
                 continue;
             }
             self.calls.spawn(async move {
-                let began = Instant::now();
-                let answer = lease.of.store.renew(&lease).await;
-                Done::Renewed(Arc::clone(&lease), began, answer.map(|answer| answer.ok))
+                let renewed = renew(&lease, began).await;
+                Done::Renewed(lease, began, renewed)
             });
         }
         while self.calls.len() < AT_ONCE
@@ -251,36 +252,49 @@ impl Task {
                 self.registry.schedule(&lease, began + lease.of.ttl / 3);
             }
             Ok(false) => self.lose(&lease),
-            Err(error) => self.overdue(lease, Some(error)),
+            Err(error) => self.overdue(&lease, &error),
         }
     }
 
     /// It was not renewed: again soon, while there is time.
-    fn overdue(&self, lease: Arc<Lease>, error: Option<BackendError>) {
+    fn overdue(&self, lease: &Arc<Lease>, error: &BackendError) {
         let now = Instant::now();
-        let pause = (lease.of.ttl / 10).min(Duration::from_secs(1));
+        let pause = pause(lease);
         // The last decision is made while the slot is still held, so that a holder who keeps it is
         // never told that it is lost.
         if now + 2 * pause < lease.until() {
-            self.registry.schedule(&lease, now + pause);
+            self.registry.schedule(lease, now + pause);
             return;
         }
-        let error = error.unwrap_or_else(|| {
-            BackendError::new(
-                tollgate_core::ErrorKind::Timeout,
-                "a slot could not be renewed within its time to live",
-            )
-        });
-        if lease.place() == Place::Store && lease.of.store.counts_here(&lease.of, &error) {
-            self.registry.keep_here(&lease);
-        } else {
-            self.lose(&lease);
+        let kept = lease.of.store.counts_here(&lease.of, error) && self.registry.keep_here(lease);
+        if !kept {
+            self.lose(lease);
         }
     }
 
     fn lose(&self, lease: &Arc<Lease>) {
         self.registry.remove(lease);
         lease.lose();
+    }
+}
+
+/// Between two attempts to renew a slot.
+fn pause(lease: &Lease) -> Duration {
+    (lease.of.ttl / 10).min(Duration::from_secs(1))
+}
+
+/// Renews a slot. A store that does not answer is given up on while the slot is still held, if that
+/// is not too near already.
+async fn renew(lease: &Lease, began: Instant) -> Result<bool, BackendError> {
+    let end = lease.until();
+    let limit = Some(end - pause(lease)).filter(|limit| *limit > began);
+    let renewing = lease.of.store.renew(lease);
+    match tokio::time::timeout_at(limit.unwrap_or(end), renewing).await {
+        Ok(answer) => Ok(answer?.ok),
+        Err(_) => Err(BackendError::new(
+            ErrorKind::Timeout,
+            "a slot could not be renewed within its time to live",
+        )),
     }
 }
 

@@ -119,13 +119,18 @@ impl Lease {
         self.held.lock().until = began + self.of.ttl;
     }
 
-    /// The store has been silent for so long that the slot is free there: this process counts it.
-    pub(super) fn keep_here(&self) {
+    /// This process counts it from now on. Not if its time has passed: the holder may know that.
+    pub(super) fn keep_here(&self) -> bool {
+        let now = Instant::now();
         let mut held = self.held.lock();
+        if held.until <= now {
+            return false;
+        }
         held.place = Place::Here;
-        held.until = Instant::now() + FOREVER;
+        held.until = now + FOREVER;
         drop(held);
         self.changed.notify_waiters();
+        true
     }
 
     pub(super) fn lose(&self) {

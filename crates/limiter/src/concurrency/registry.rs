@@ -81,18 +81,24 @@ impl Registry {
         })
     }
 
-    /// The store has been silent for so long that the slot is free there: it is held here from now
-    /// on.
-    pub(super) fn keep_here(&self, lease: &Arc<Lease>) {
+    /// The store has been silent for so long that the slot is about to be free there: it is held here
+    /// from now on. Whether it still was.
+    pub(super) fn keep_here(&self, lease: &Arc<Lease>) -> bool {
         self.with(|state| {
-            if let Some(entry) = state.held.get_mut(&id(lease))
-                && let Some(due) = entry.due.take()
-            {
-                state.due.remove(&(due, id(lease)));
-                lease.keep_here();
-                self.here.fetch_add(1, Ordering::AcqRel);
+            let Some(entry) = state.held.get_mut(&id(lease)) else {
+                return false;
+            };
+            let Some(due) = entry.due else {
+                return false;
+            };
+            if !lease.keep_here() {
+                return false;
             }
-        });
+            entry.due = None;
+            state.due.remove(&(due, id(lease)));
+            self.here.fetch_add(1, Ordering::AcqRel);
+            true
+        })
     }
 
     /// Whether it was held.

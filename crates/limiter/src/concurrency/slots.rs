@@ -1,5 +1,7 @@
 //! Where slots are: in the store, behind the limiter's timeout and breaker, or in this process.
 
+use std::num::NonZeroU32;
+
 use tollgate_core::{BackendError, Key, LeaseAnswer, LeaseBackend, LeaseSubject, SharedLeases};
 
 use super::Inner;
@@ -22,6 +24,11 @@ impl Slots {
     /// `None` if the store cannot hold any.
     pub(super) fn of(limiter: &Limiter) -> Option<Self> {
         limiter.backend().leases().map(Self)
+    }
+
+    /// Whether it can hold so many of a key.
+    pub(super) fn accepts(&self, slots: NonZeroU32) -> Result<(), BackendError> {
+        self.0.accepts_slots(slots)
     }
 
     /// Takes one in the store.

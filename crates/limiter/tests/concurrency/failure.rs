@@ -1,13 +1,14 @@
 //! The store does not answer.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate::{ErrorKind, FailurePolicy, NoSlot, Origin};
+use tollgate::{ErrorKind, FailurePolicy, Limiter, NoSlot, Origin};
 use tollgate_testkit::wait_until;
 
-use crate::support::{PATIENCE, in_use, is_full, limiter, ms, store};
+use crate::support::{PATIENCE, Shared, in_use, is_full, limiter, ms, store};
 
 #[tokio::test]
 async fn s111_open_counts_in_this_process_and_closed_refuses() {
@@ -87,6 +88,20 @@ async fn under_open_an_outage_longer_than_the_ttl_takes_nobodys_slot() {
     .await;
     // Both are counted here by now.
     assert!(is_full(&limit.acquire("k").await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_open_a_store_that_hangs_for_longer_than_the_ttl_takes_nobodys_slot() {
+    let store = store();
+    let one = Limiter::builder(Shared(Arc::clone(&store)))
+        .timeout(Duration::from_secs(3_600))
+        .build();
+    let ttl = Duration::from_secs(60);
+    let limit = one.concurrency("ocr", 1).ttl(ttl).build().unwrap();
+    let permit = limit.acquire("k").await.unwrap();
+    store.hangs.store(true, Ordering::SeqCst);
+    tokio::time::sleep(4 * ttl).await;
+    assert!(!permit.is_lost() && !one.health().enforcing);
 }
 
 #[tokio::test]

@@ -121,3 +121,38 @@ async fn work_whose_slot_is_lost_is_stopped() {
         "{error}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn b118_a_process_that_was_frozen_has_lost_its_slot_whatever_the_policy() {
+    for policy in [FailurePolicy::Open, FailurePolicy::Closed] {
+        let store = store();
+        let one = limiter(&store, policy);
+        let ttl = Duration::from_secs(60);
+        let limit = one.concurrency("ocr", 1).ttl(ttl).build().unwrap();
+        let permit = limit.acquire("k").await.unwrap();
+        // The clock goes on, and no task runs.
+        tokio::time::advance(ttl).await;
+        tokio::time::timeout(PATIENCE, permit.lost()).await.unwrap();
+        // Nor does it come back, though the store is well.
+        tokio::time::sleep(3 * ttl).await;
+        assert!(permit.is_lost() && one.health().enforcing);
+        assert_eq!(store.renewals.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_frozen_for_less_than_its_time_renews_at_once() {
+    let store = store();
+    let one = limiter(&store, FailurePolicy::Open);
+    let ttl = Duration::from_secs(60);
+    let limit = one.concurrency("ocr", 1).ttl(ttl).build().unwrap();
+    let permit = limit.acquire("k").await.unwrap();
+    for _ in 0..3 {
+        tokio::time::advance(ttl - ms(500)).await;
+        wait_until("it is renewed", PATIENCE, async || {
+            store.renewals.swap(0, Ordering::SeqCst) > 0
+        })
+        .await;
+        assert!(!permit.is_lost());
+    }
+}

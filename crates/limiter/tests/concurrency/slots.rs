@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate::{CasBackend, ConcurrencyError, FailurePolicy, Limiter, NoSlot, Origin};
 use tollgate_testkit::MapStore;
 
-use crate::support::{PATIENCE, in_use, is_full, limiter, ms, slots, store};
+use crate::support::{MOST, PATIENCE, in_use, is_full, limiter, ms, slots, store};
 
 #[tokio::test]
 async fn s100_s101_no_more_than_the_slots_and_any_number_of_them() {
@@ -98,6 +98,20 @@ async fn wrong_settings_are_refused_by_name_and_with_the_fix() {
         .unwrap_err();
     assert!(
         error.to_string().contains("99ms") && error.to_string().contains("100 ms"),
+        "{error}"
+    );
+    let year = Duration::from_secs(365 * 86_400);
+    for ttl in [year + ms(1), Duration::MAX] {
+        let error = limiter.concurrency("ocr", 1).ttl(ttl).build().unwrap_err();
+        assert!(error.to_string().contains("365 days"), "{error}");
+    }
+    let limit = limiter.concurrency("year", 1).ttl(year).build().unwrap();
+    drop(limit.acquire("k").await.unwrap());
+    let error = limiter.concurrency("ocr", MOST + 1).build().unwrap_err();
+    assert!(
+        matches!(error, ConcurrencyError::TooMany { .. })
+            && error.to_string().contains("\"ocr\"")
+            && error.to_string().contains("use fewer"),
         "{error}"
     );
     for name in ["", "a\nb", "é", &"x".repeat(1_000)] {

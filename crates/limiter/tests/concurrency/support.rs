@@ -15,6 +15,9 @@ use tollgate_testkit::wait_until;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// So many slots are what it can hold.
+pub(crate) const MOST: u32 = 1_000_000;
+
 pub(crate) fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -88,6 +91,14 @@ impl LeaseBackend for Store {
 
     async fn in_use(&self, subject: LeaseSubject<'_>) -> Result<u32, BackendError> {
         LeaseBackend::in_use(&self.inner, subject).await
+    }
+
+    fn accepts_slots(&self, slots: NonZeroU32) -> Result<(), BackendError> {
+        if slots.get() > MOST {
+            let why = format!("slots is {slots}, and there can be {MOST}: use fewer");
+            return Err(BackendError::new(ErrorKind::Config, why));
+        }
+        Ok(())
     }
 }
 

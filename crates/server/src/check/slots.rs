@@ -73,6 +73,7 @@ pub(super) fn run(args: &CheckArgs, given: &Given<'_>) -> Outcome {
                 "this store cannot hold leases; use redis://, dynamodb:// or memory:// for them";
             return Err(Failure::from(why));
         };
+        leases.accepts_slots(slots)?;
         let key = Key::from(&args.key);
         let subject = LeaseSubject {
             name: &args.policy,
