@@ -12,8 +12,9 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn parse(url: &str) -> Result<Self, BackendError> {
-        let rest = url
-            .strip_prefix("dynamodb://")
+        let (_, rest) = url
+            .split_once("://")
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("dynamodb"))
             .ok_or_else(|| wrong("the URL must be dynamodb://table?region=..&endpoint=.."))?;
         let (table, options) = rest.split_once('?').unwrap_or((rest, ""));
         // Whatever stands before an @ may be a secret, so it is not repeated.
@@ -38,6 +39,8 @@ impl Target {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = decode(value).filter(|value| !value.is_empty());
             match (name, value) {
+                ("region", _) if target.region.is_some() => return Err(twice(name)),
+                ("endpoint", _) if target.endpoint.is_some() => return Err(twice(name)),
                 ("region", Some(region)) => target.region = Some(region),
                 ("endpoint", Some(endpoint)) => target.endpoint = Some(checked(endpoint)?),
                 ("region" | "endpoint", None) => {
@@ -67,18 +70,35 @@ impl Target {
 }
 
 fn checked(endpoint: String) -> Result<String, BackendError> {
-    let host = ["http://", "https://"]
+    let rest = ["http://", "https://"]
         .iter()
         .find_map(|scheme| endpoint.strip_prefix(scheme));
-    let good = host.is_some_and(|host| {
-        !host.is_empty() && !host.contains('@') && host.bytes().all(|b| matches!(b, b'!'..=b'~'))
+    let good = rest.is_some_and(|rest| {
+        let place = rest.split('/').next().unwrap_or_default();
+        // The colons of an IPv6 address are in brackets.
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (place, None),
+        };
+        let good_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+        !host.is_empty()
+            && port.is_none_or(good_port)
+            && rest
+                .bytes()
+                .all(|b| b.is_ascii_graphic() && !b"@?#".contains(&b))
     });
     if !good {
         return Err(wrong(
-            "the endpoint must be http:// or https:// and a host, without credentials",
+            "the endpoint must be http:// or https:// and a host, with a port from 1 to 65535 if it has one, and without credentials or a query",
         ));
     }
     Ok(endpoint)
+}
+
+fn twice(name: &str) -> BackendError {
+    wrong(format!(
+        "the URL has the option `{name}` twice: once is enough"
+    ))
 }
 
 fn wrong(context: impl Into<std::borrow::Cow<'static, str>>) -> BackendError {
@@ -119,8 +139,16 @@ mod tests {
                 target("limits", Some("eu-west-1"), None),
             ),
             (
-                "dynamodb://a.b-c_d?endpoint=http://127.0.0.1:8000&region=x",
+                "DynamoDB://a.b-c_d?endpoint=http://127.0.0.1:8000&region=x",
                 target("a.b-c_d", Some("x"), Some("http://127.0.0.1:8000")),
+            ),
+            (
+                "dynamodb://limits?endpoint=http://[::1]:8000/",
+                target("limits", None, Some("http://[::1]:8000/")),
+            ),
+            (
+                "dynamodb://limits?endpoint=https://[::1]",
+                target("limits", None, Some("https://[::1]")),
             ),
             (
                 "dynamodb://limits?endpoint=http%3A%2F%2Flocalhost%3A8000",
@@ -145,6 +173,13 @@ mod tests {
             "dynamodb://limits?region=%zz",
             "dynamodb://limits?endpoint=localhost:8000",
             "dynamodb://limits?endpoint=http://user:secret@localhost:8000",
+            "dynamodb://limits?endpoint=http://:8000",
+            "dynamodb://limits?endpoint=http:///x",
+            "dynamodb://limits?endpoint=http://localhost:70000",
+            "dynamodb://limits?endpoint=http://localhost:0",
+            "dynamodb://limits?endpoint=http://localhost:8000?x",
+            "dynamodb://limits?endpoint=http://localhost:8000%23x",
+            "dynamodb://limits?region=secret&region=b",
         ] {
             let error = Target::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");

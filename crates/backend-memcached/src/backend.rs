@@ -75,13 +75,12 @@ impl MemcachedBackend {
 
     /// Asks every server once, within the connect timeout.
     pub(crate) async fn warm_up(&self) -> Result<(), BackendError> {
-        let timeout = self.cas.store().connect_timeout();
-        bounded(timeout, self.ping_all()).await
+        self.ping_within(self.cas.store().connect_timeout()).await
     }
 
-    async fn ping_all(&self) -> Result<(), BackendError> {
+    async fn ping_within(&self, limit: Duration) -> Result<(), BackendError> {
         let key = format!("{}:v1:ping", self.prefix);
-        self.cas.store().ping(&key).await
+        self.cas.store().ping(&key, limit).await
     }
 }
 
@@ -128,7 +127,7 @@ impl CounterBackend for MemcachedBackend {
     }
 
     async fn ping(&self) -> Result<(), BackendError> {
-        bounded(self.timeout, self.ping_all()).await
+        self.ping_within(self.timeout).await
     }
 
     /// A swap that another writer beats is a trip for nothing.

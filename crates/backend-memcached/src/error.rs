@@ -4,6 +4,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::time::Duration;
 
 use memcache::exp::Error;
 use tollgate_core::{BackendError, ErrorKind};
@@ -52,6 +53,14 @@ pub(crate) fn of_connect(server: &impl Display, error: io::Error) -> BackendErro
         _ => ErrorKind::Unavailable,
     };
     BackendError::new(kind, format!("{server}: it cannot be connected to")).with_source(error)
+}
+
+/// A server that says nothing.
+pub(crate) fn of_silence(server: &impl Display, limit: Duration) -> BackendError {
+    BackendError::new(
+        ErrorKind::Timeout,
+        format!("{server}: no answer within {limit:?}"),
+    )
 }
 
 /// An answer of a kind that the command does not have.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memcache::exp::ReturnCode;
+use tokio::time::Instant;
 use tollgate_core::{BackendError, Clock, ErrorKind, StateStore, SystemClock, Versioned};
 
 use crate::config::Settings;
@@ -57,10 +58,17 @@ impl MemcachedStore {
         &self.servers[self.ring.server(&record::wire_key(key))]
     }
 
-    /// Writes to every server, so that one that cannot keep anything is not reported well.
-    pub(crate) async fn ping(&self, key: &str) -> Result<(), BackendError> {
+    /// Writes to every server, so that one that cannot keep anything is not reported well. All of it
+    /// takes no longer than the limit; the error names the server.
+    pub(crate) async fn ping(&self, key: &str, limit: Duration) -> Result<(), BackendError> {
+        let began = Instant::now();
         for server in &self.servers {
-            let (answer, _) = server.ask(record::set(key, b"1", PING_EXPIRY)).await?;
+            let asked = server.ask(record::set(key, b"1", PING_EXPIRY));
+            let left = limit.saturating_sub(began.elapsed());
+            let (answer, _) = match tokio::time::timeout(left, asked).await {
+                Ok(answer) => answer?,
+                Err(_) => return Err(error::of_silence(server.address(), limit)),
+            };
             match (answer.rc, answer.cas) {
                 (ReturnCode::Hd, Some(0)) => return Err(error::without_cas(server.address())),
                 (ReturnCode::Hd, Some(_)) => {}

@@ -1,6 +1,7 @@
 //! Where the servers are, from a URL.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use tollgate_core::{BackendError, ErrorKind};
@@ -84,15 +85,19 @@ impl Target {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         match name {
             "pool" => {
-                self.pool = Some(number(
-                    name,
-                    value,
-                    "16, for 16 connections to each server",
-                )?)
+                let pool = number(name, value, "16, for 16 connections to each server")?;
+                once(name, &mut self.pool, pool)?;
             }
-            "connect_timeout" => self.connect_timeout = Some(duration(name, value)?),
-            "memory" => self.memory = Some(number(name, value, "33554432, in bytes")?),
-            "item_limit" => self.item_limit = Some(number(name, value, "1000000, in bytes")?),
+            "connect_timeout" => once(name, &mut self.connect_timeout, duration(name, value)?)?,
+            "memory" => once(
+                name,
+                &mut self.memory,
+                number(name, value, "33554432, in bytes")?,
+            )?,
+            "item_limit" => {
+                let limit = number(name, value, "1000000, in bytes")?;
+                once(name, &mut self.item_limit, limit)?;
+            }
             "tls" | "ssl" if matches!(value, "false" | "0" | "no") => {}
             "tls" | "ssl" => {
                 return Err(bad(&format!(
@@ -113,11 +118,22 @@ fn address(text: &str) -> Result<Address, BackendError> {
             let (host, port) = v6
                 .split_once(']')
                 .ok_or_else(|| bad("an IPv6 address lacks its ]: write [::1]:11211"))?;
-            (
-                host,
-                port.strip_prefix(':')
-                    .or((!port.is_empty()).then_some(port)),
-            )
+            // It may have a zone.
+            let address = host.split('%').next().unwrap_or_default();
+            if address.parse::<Ipv6Addr>().is_err() {
+                return Err(bad(
+                    "what is in brackets must be an IPv6 address: write [::1]:11211",
+                ));
+            }
+            let port = match port.strip_prefix(':') {
+                None if !port.is_empty() => {
+                    return Err(bad(
+                        "after the ] of an IPv6 address comes a colon, or nothing: write [::1]:11211",
+                    ));
+                }
+                port => port,
+            };
+            (host, port)
         }
         None if text.matches(':').count() > 1 => {
             return Err(bad("an IPv6 address is in brackets: write [::1]:11211"));
@@ -132,6 +148,12 @@ fn address(text: &str) -> Result<Address, BackendError> {
             "it names no host: write memcached://host:11211, several with commas between them",
         ));
     }
+    let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b':' | b'%');
+    if !host.bytes().all(good) {
+        return Err(bad(
+            "a host has letters, digits, -, _ and . only: write memcached://host:11211",
+        ));
+    }
     let port = match port {
         None => DEFAULT_PORT,
         Some(text) => text.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
@@ -142,6 +164,13 @@ fn address(text: &str) -> Result<Address, BackendError> {
     };
     let host = host.to_ascii_lowercase();
     Ok(Address { host, port })
+}
+
+fn once<T>(name: &str, option: &mut Option<T>, value: T) -> Result<(), BackendError> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(bad(&format!("it has {name} twice: once is enough"))),
+    }
 }
 
 fn number(name: &str, value: &str, example: &str) -> Result<u64, BackendError> {
@@ -187,8 +216,13 @@ mod tests {
     fn every_shape_is_read() {
         assert_eq!(names(&parse("memcached://h")), ["h:11211"]);
         assert_eq!(names(&parse("memcached://H:1/")), ["h:1"]);
-        let several = parse("memcached://a:1,[::1]:2,[fe80::2],10.0.0.3");
-        let right = ["a:1", "[::1]:2", "[fe80::2]:11211", "10.0.0.3:11211"];
+        let several = parse("memcached://a_b-c.d:1,[::1]:2,[fe80::2%eth0],10.0.0.3");
+        let right = [
+            "a_b-c.d:1",
+            "[::1]:2",
+            "[fe80::2%eth0]:11211",
+            "10.0.0.3:11211",
+        ];
         assert_eq!(names(&several), right);
         assert_eq!(several.servers[1].host, "::1");
         let options = "pool=4&connect_timeout=250ms&memory=0&item_limit=500&tls=false";
@@ -214,7 +248,13 @@ mod tests {
             ("memcached://h:0", "write h:11211"),
             ("memcached://h:70000", "from 1 to 65535"),
             ("memcached://[::1", "lacks its ]"),
-            ("memcached://[::1]x", "the port of ::1 is \"x\""),
+            ("memcached://[::1]:x", "the port of ::1 is \"x\""),
+            ("memcached://[::1]11211", "comes a colon"),
+            ("memcached://[h]:1", "must be an IPv6 address"),
+            ("memcached://a b", "letters, digits"),
+            ("memcached://a\nb:1", "letters, digits"),
+            ("memcached://h\u{e9}", "letters, digits"),
+            ("memcached://h?pool=1&pool=2", "has pool twice"),
             ("memcached://::1", "in brackets"),
             ("memcached://h/1", "no databases"),
             ("memcached://a:1,A:1", "names a:1 twice"),

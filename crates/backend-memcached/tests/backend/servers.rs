@@ -1,6 +1,7 @@
 //! Several servers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tollgate_core::{Cost, CounterBackend, ErrorKind, Key, Policy, Subject};
 use tollgate_memcached::MemcachedBackend;
@@ -89,4 +90,24 @@ async fn a_dead_server_of_several_fails_its_own_keys_and_no_others() {
     for number in 0..KEYS {
         assert_eq!(charge(&backend, &policy, number).await, Ok(true));
     }
+}
+
+#[tokio::test]
+async fn a_silent_server_of_several_is_named() {
+    let mut servers = three().await;
+    let url = url(&servers);
+    let one = MemcachedBackend::builder(&*url).timeout(Duration::from_millis(300));
+    let backend = one.connect().await.unwrap();
+    servers[1].pause();
+    let at_start = MemcachedBackend::builder(&*url).connect_timeout(Duration::from_millis(300));
+    for error in [
+        backend.ping().await.unwrap_err(),
+        at_start.connect().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        let name = servers[1].address().to_string();
+        assert!(error.to_string().contains(&name), "{error}");
+    }
+    servers[1].resume();
+    backend.ping().await.unwrap();
 }

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use metrics::{Counter, counter};
-use tollgate::{Concurrency, Limiter, Policy, Quota, RateLimit, Timestamp};
+use tollgate::{Concurrency, LeaseBackend, Limiter, Policy, Quota, RateLimit, Timestamp};
 use tollgate_http::{CidrSet, HeaderStyle, RateLimitHeaders};
 
 use super::model::{Config, Rule, Slots};
@@ -196,14 +197,23 @@ impl Compiler {
                 let accepted = tollgate::CounterBackend::accepts(self.limiter.backend(), &policy);
                 accepted.map_err(|error| NotCountable(error.to_string()))?;
             }
-            if slots.is_some() && self.limiter.backend().leases().is_none() {
-                return Err(NotCountable(format!(
-                    "{} cannot hold slots; use another algorithm, or redis://, dynamodb:// or memory://",
-                    self.limiter.backend()
-                )));
+            if let Some(slots) = slots {
+                self.check_slots(slots.slots)?;
             }
         }
         Ok(())
+    }
+
+    fn check_slots(&self, slots: u32) -> Result<(), NotCountable> {
+        let Some(leases) = self.limiter.backend().leases() else {
+            return Err(NotCountable(format!(
+                "{} cannot hold slots; use another algorithm, or redis://, dynamodb:// or memory://",
+                self.limiter.backend()
+            )));
+        };
+        // A rule has one or more.
+        let accepted = NonZeroU32::new(slots).map_or(Ok(()), |slots| leases.accepts_slots(slots));
+        accepted.map_err(|error| NotCountable(error.to_string()))
     }
 
     fn counted(

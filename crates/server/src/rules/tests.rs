@@ -284,6 +284,23 @@ fn plans_exemptions_and_blocks() {
     assert_eq!(ruling("alice", None, "8.8.8.8"), "free");
 }
 
+#[cfg(feature = "dynamodb")]
+#[tokio::test]
+async fn more_slots_than_the_store_can_hold_are_no_rule() {
+    let store = tollgate::connect("dynamodb://limits?endpoint=http://127.0.0.1:1").await;
+    let compiler = Compiler {
+        limiter: Limiter::builder(store.unwrap()).build(),
+        ..compiler()
+    };
+    let rule = |slots: u32| {
+        let config = json!({"algorithm": "concurrency", "slots": slots});
+        Rule::read(&with("config", config)).unwrap()
+    };
+    compiler.check(&rule(8_000)).unwrap();
+    let error = compiler.check(&rule(8_001)).unwrap_err();
+    assert!(error.to_string().contains("at most 8000"), "{error}");
+}
+
 #[test]
 fn counters_are_kept_while_algorithm_and_period_stay() {
     let rule = |config: Value| Rule::read(&with("config", config)).unwrap();
