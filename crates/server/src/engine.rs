@@ -121,7 +121,7 @@ impl Engine {
         intent: Intent,
     ) -> Result<Verdict, Problem> {
         let identity = self.resolver.resolve(request, client).await?;
-        self.answer(&Question {
+        let question = Question {
             identity: &identity,
             method: &request.method,
             path: request.uri.path(),
@@ -129,8 +129,9 @@ impl Engine {
             client: Some(client),
             times: 1,
             intent,
-        })
-        .await
+        };
+        let verdict = self.answer(&question).await?;
+        Ok(verdict.forwarding(self.resolver.forwarded(&identity)))
     }
 
     /// The answer to a question.

@@ -83,6 +83,7 @@ pub(super) fn identity(given: &Given<'_>, prefixes: AddressPrefixes) -> Options 
         oauth_account_header: given.value("identity.oauth_account_header", values::header_name),
         tokens: tokens(given),
         custom: given.optional("identity.custom", str::parse),
+        forward_as: given.optional("identity.forward_as", values::own_header),
         skip_invalid: given.value("identity.on_invalid", values::skip_invalid),
         prefixes,
     }

@@ -191,6 +191,7 @@ pub static FIELDS: &[Field] = &[
     F::new("identity.custom", Text, "Where the type custom is found: header:NAME, cookie:NAME, query:NAME or jwt:/pointer/to/claim"),
     F::new("identity.phone_region", Text, "The country of phone numbers without a country code, such as DE"),
     F::new("identity.on_invalid", Choice(&["refuse", "skip"]), "What becomes of a credential that is there and not valid: 401, or the next type of the order").default("refuse"),
+    F::new("identity.forward_as", Text, "A header in which the upstream is told whom the request counts for, such as X-User-Id: a user, the subject of a token, the owner of a key. What clients send in it is dropped; for addresses and global it is left out"),
 
     F::new("jwt.issuer", Text, "Who signs tokens; with audience and keys it sets up jwt_sub"),
     F::new("jwt.audience", Text, "For whom tokens must be"),

@@ -183,6 +183,30 @@ pub(crate) fn header_name(text: &str) -> Result<HeaderName, String> {
         .map_err(|_| "write the name of a header, such as X-API-Key".into())
 }
 
+/// A header that means nothing to whoever passes a message on.
+pub(crate) fn own_header(text: &str) -> Result<HeaderName, String> {
+    const OTHERS: [&str; 12] = [
+        "authorization",
+        "connection",
+        "content-length",
+        "cookie",
+        "forwarded",
+        "host",
+        "keep-alive",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "via",
+        "x-request-id",
+    ];
+    let name = header_name(text)?;
+    let taken = OTHERS.contains(&name.as_str()) || name.as_str().starts_with("x-forwarded-");
+    match taken {
+        true => Err("it has a meaning of its own; write one such as X-User-Id".into()),
+        false => Ok(name),
+    }
+}
+
 pub(crate) fn identity_order(text: &str) -> Result<Vec<IdentityType>, String> {
     let mut order = Vec::new();
     for name in text.split(',').map(str::trim) {

@@ -21,6 +21,8 @@ pub(crate) struct Verdict {
     /// The rule only watches.
     shadow: bool,
     now: Timestamp,
+    /// What the upstream is told of whom the request counts for.
+    identity: Option<Box<HeaderValue>>,
 }
 
 /// How a decision came about.
@@ -58,6 +60,7 @@ impl Verdict {
             permit: None,
             shadow: false,
             now,
+            identity: None,
         }
     }
 
@@ -66,6 +69,17 @@ impl Verdict {
         self.headers = counted.headers.clone();
         self.permit = permit;
         self
+    }
+
+    /// The upstream is told this of whom the request counts for.
+    pub(super) fn forwarding(mut self, identity: Option<Box<HeaderValue>>) -> Self {
+        self.identity = identity;
+        self
+    }
+
+    /// What the upstream is told of whom the request counts for.
+    pub(crate) const fn take_identity(&mut self) -> Option<Box<HeaderValue>> {
+        self.identity.take()
     }
 
     /// A refusal of a rule that only watches lets pass, and is told of.

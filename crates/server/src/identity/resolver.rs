@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::StatusCode;
-use http::header::{HeaderMap, HeaderName};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use tollgate_http::{AddressPrefixes, Identified, Jwt, JwtClaims, Problem};
 
@@ -36,6 +36,8 @@ pub(crate) struct Options {
     pub(crate) tokens: Option<TokenOptions>,
     /// Where one's own identity is found.
     pub(crate) custom: Option<Custom>,
+    /// Where the upstream is told whom a request counts for.
+    pub(crate) forward_as: Option<HeaderName>,
     /// Whether a credential that is not valid is passed over, in place of 401.
     pub(crate) skip_invalid: bool,
     /// How much of an address is one client.
@@ -55,6 +57,7 @@ impl Default for Options {
             oauth_account_header: HeaderName::from_static("x-oauth-account"),
             tokens: None,
             custom: None,
+            forward_as: None,
             skip_invalid: false,
             prefixes: AddressPrefixes::default(),
         }
@@ -154,6 +157,15 @@ impl Resolver {
     /// The types that are asked, in order.
     pub(crate) fn order(&self) -> &[IdentityType] {
         &self.options.order
+    }
+
+    /// What the upstream is told of an identity; `None`: nothing.
+    pub(crate) fn forwarded(&self, identity: &Identity) -> Option<Box<HeaderValue>> {
+        self.options.forward_as.as_ref()?;
+        match identity.kind() {
+            IdentityType::IpAddress | IdentityType::Global => None,
+            _ => HeaderValue::from_bytes(identity.value()).ok().map(Box::new),
+        }
     }
 
     /// Who the request counts for; it came from a client at this address.

@@ -174,6 +174,8 @@ pub(super) struct Origin<'a> {
     pub(super) named: Option<&'a HeaderName>,
     /// The host that was asked for.
     pub(super) host: Option<&'a HeaderValue>,
+    /// The field that says whom the request counts for, and what it says.
+    pub(super) identity: Option<(&'a HeaderName, Option<Box<HeaderValue>>)>,
 }
 
 /// Makes the headers of a client's request those of the request that is sent on.
@@ -193,6 +195,9 @@ pub(super) fn forward_request(headers: &mut HeaderMap, origin: &Origin<'_>) {
     if let Some(name) = origin.named.filter(|_| !origin.trusted) {
         headers.remove(name);
     }
+    if let Some((name, _)) = &origin.identity {
+        remove_any_spelling(headers, name);
+    }
     // All at once, or the map grows twice.
     headers.reserve(8);
     if origin.trusted {
@@ -211,6 +216,23 @@ pub(super) fn forward_request(headers: &mut HeaderMap, origin: &Origin<'_>) {
         headers.insert(FORWARDED, forwarded);
     }
     headers.append(VIA, HeaderValue::from_static(VIA_NAME));
+    if let Some((name, Some(identity))) = &origin.identity {
+        headers.insert(*name, (**identity).clone());
+    }
+}
+
+/// Removes a field, also with `_` in the place of `-`: many an upstream reads them as one.
+fn remove_any_spelling(headers: &mut HeaderMap, name: &HeaderName) {
+    let dashed = |name: &HeaderName| name.as_str().replace('_', "-");
+    let wanted = dashed(name);
+    let all: Vec<_> = headers
+        .keys()
+        .filter(|it| dashed(it) == wanted)
+        .cloned()
+        .collect();
+    for name in all {
+        headers.remove(name);
+    }
 }
 
 /// `X-Forwarded-*` but for the address, spelled as those who read it expect.
@@ -299,6 +321,7 @@ mod tests {
                 trusted: false,
                 named: None,
                 host,
+                identity: None,
             },
         );
     }
@@ -392,6 +415,7 @@ mod tests {
                 trusted: true,
                 named: None,
                 host: Some(&host),
+                identity: None,
             },
         );
         assert_eq!(
@@ -423,6 +447,7 @@ mod tests {
                 trusted: false,
                 named: Some(&name),
                 host: None,
+                identity: None,
             },
         );
         assert!(!given.contains_key(name));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::header::{ALLOW, CONNECTION, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -48,6 +48,7 @@ pub(super) struct Gateway {
     hinted: AtomicBool,
     requests: Requests,
     traces: Traces,
+    forward_as: Option<HeaderName>,
 }
 
 impl Gateway {
@@ -72,6 +73,7 @@ impl Gateway {
             hinted: AtomicBool::new(false),
             requests: Requests::new(),
             traces,
+            forward_as: settings.identity.forward_as.clone(),
         }
     }
 
@@ -242,7 +244,7 @@ impl Gateway {
         traces::decided(parts, verdict.rule_id(), verdict.origin());
         let mut response = if verdict.allowed() {
             let permit = verdict.take_permit();
-            let origin = (peer, client, trusted);
+            let origin = (peer, client, trusted, verdict.take_identity());
             let admitted = self.admitted(parts, body, origin, shared, id).await;
             let mut response =
                 admitted.unwrap_or_else(|problem| told(problem, style, parts.uri.path(), id));
@@ -264,7 +266,7 @@ impl Gateway {
         &self,
         parts: &mut Parts,
         body: Incoming,
-        (peer, client, trusted): (&Peer, IpAddr, bool),
+        (peer, client, trusted, identity): (&Peer, IpAddr, bool, Option<Box<HeaderValue>>),
         shared: &Shared,
         id: &RequestId,
     ) -> Result<Response<Body>, Problem> {
@@ -298,6 +300,7 @@ impl Gateway {
             trusted,
             named,
             host: host.as_ref(),
+            identity: self.forward_as.as_ref().map(|name| (name, identity)),
         };
         let (target, pool) = (&self.targets()[number], &shared.pools[number]);
         Ok(target.forward(parts, body, &origin, id, pool).await?)

@@ -185,6 +185,7 @@ fn every_field_can_be_given_in_every_way() {
         ("identity.api_keys" | "jwt.key_file", _) => String::new(),
         ("identity.custom", _) => "header:X-Tenant".to_owned(),
         ("identity.phone_region", _) => "DE".to_owned(),
+        ("identity.forward_as", _) => "X-User-Id".to_owned(),
         ("jwt.issuer", _) => "https://issuer.example".to_owned(),
         ("jwt.audience" | "jwt.plan_claim", _) => "orders".to_owned(),
         ("jwt.jwks_url", _) => "http://127.0.0.1:9/keys".to_owned(),

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::process::eventually;
-use crate::service::Service;
+use crate::process::{Gateway, LONG, eventually, run, text};
+use crate::service::{Service, send};
+use crate::upstream::{OK, answering};
 
 /// A file with a name of its own.
 pub(crate) struct File(PathBuf);
@@ -238,6 +239,70 @@ fn s41_a_claim_is_a_custom_identity_by_its_pointer() {
         // A token without the claim says nothing of it: the address counts.
         assert_eq!([with(r#""sub":"x""#), with(r#""sub":"y""#)], [200, 429]);
     });
+}
+
+#[test]
+fn b137_the_upstream_is_told_whom_the_request_counts_for_whatever_the_client_wrote() {
+    let secret = File::new("jwt-forwarded", SECRET);
+    let (upstream, requests) = answering(OK);
+    let upstream = format!("http://{upstream}");
+    let arguments = ["--upstream", &upstream, "--quota", "2/h"];
+    let environment = [
+        ("IDENTITY_RESOLUTION_ORDER", "jwt_sub,ip_address"),
+        ("TOLLGATE_IDENTITY_FORWARD_AS", "X-User-Id"),
+        ("TOLLGATE_JWT_ISSUER", "https://issuer.example"),
+        ("TOLLGATE_JWT_AUDIENCE", "orders"),
+        ("TOLLGATE_JWT_KEY_FILE", secret.path()),
+        ("TOLLGATE_JWT_ALGORITHMS", "HS256"),
+    ];
+    let gateway = Gateway::start_with(&arguments, &environment);
+    let alice = token(HS256, r#""sub":"alice""#, SECRET);
+    let forged = "Connection: close, X-Forwarded-For, X-Real-IP, X-User-Id, X-RateLimit-Tier\r\n\
+        X-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nX-User-Id: admin\r\n\
+        X-User-Id: root\r\nX_User_Id: admin\r\nX-RateLimit-Tier: gold\r\nTE: trailers\r\n\
+        Keep-Alive: timeout=5\r\nProxy-Authorization: Basic eA==\r\nUpgrade: h2c\r\n";
+    let ask = |more: &str| {
+        let headers = format!("{forged}{more}");
+        let answer = send(gateway.address, "GET", "/", &headers, "");
+        let asked = || requests.recv_timeout(LONG).unwrap();
+        (answer.status, (answer.status == 200).then(asked))
+    };
+    let bearer = format!("Authorization: Bearer {alice}\r\n");
+    for _ in 0..2 {
+        let (_, asked) = ask(&bearer);
+        let asked = asked.unwrap();
+        assert_eq!(asked.header("x-user-id"), ["alice"]);
+        assert_eq!(asked.header("x-forwarded-for"), ["127.0.0.1"]);
+        assert_eq!(asked.header("te"), ["trailers"]);
+        for gone in [
+            "x_user_id",
+            "x-real-ip",
+            "x-ratelimit-tier",
+            "keep-alive",
+            "proxy-authorization",
+            "upgrade",
+        ] {
+            assert_eq!(asked.header(gone), [""; 0], "{gone}");
+        }
+    }
+    // Who is told of is who is limited.
+    assert_eq!(ask(&bearer).0, 429);
+    let (status, asked) = ask("");
+    assert_eq!(status, 200, "the address has a budget of its own");
+    assert_eq!(asked.unwrap().header("x-user-id"), [""; 0]);
+}
+
+#[test]
+fn a_field_with_a_meaning_of_its_own_tells_of_no_identity() {
+    for name in ["Host", "X-Forwarded-For", "Authorization"] {
+        let output = run(&["serve", "--identity-forward-as", name]);
+        assert_eq!(output.status.code(), Some(2));
+        let told = text(&output.stderr);
+        assert!(
+            told.contains("--identity-forward-as") && told.contains("X-User-Id"),
+            "{told}"
+        );
+    }
 }
 
 #[test]
