@@ -11,7 +11,8 @@ use http::StatusCode;
 use serde::Serialize;
 use tollgate_core::{Decision, NoSlot, Policy, Timestamp};
 
-use crate::{BodyStyle, Limited};
+use crate::BodyStyle;
+use crate::json::Object;
 use limits::Limits;
 
 /// What the `type` of a library's refusal says.
@@ -185,7 +186,10 @@ impl Problem {
     }
 
     /// Of several limits: names every quota that refuses, not only those of the one that speaks.
-    pub(crate) fn violating<'a>(mut self, all: impl Iterator<Item = &'a Limited>) -> Self {
+    pub(crate) fn violating<'a>(
+        mut self,
+        all: impl Iterator<Item = (&'a Policy, &'a Decision)>,
+    ) -> Self {
         self.limits.name_violated(all);
         self
     }
@@ -226,28 +230,49 @@ impl Problem {
     /// The document.
     #[must_use]
     pub fn to_json(&self, style: BodyStyle) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct Plain<'a> {
-            detail: &'a str,
-            #[serde(flatten)]
-            limits: &'a Limits,
+        let (instance, request_id) = (self.instance.as_deref(), self.request_id.as_deref());
+        self.write(style, instance, request_id)
+    }
+
+    /// The document of one request: [`to_json`](Self::to_json) with the path and the id that are
+    /// given here, in place of any that were before.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tollgate_http::{BodyStyle, Problem};
+    ///
+    /// let problem = Problem::new(StatusCode::BAD_GATEWAY, "The upstream did not answer");
+    /// let style = BodyStyle::Problem;
+    /// assert_eq!(
+    ///     problem.to_json_of("/orders", "01JD", style),
+    ///     problem.with_instance("/orders").with_request_id("01JD").to_json(style),
+    /// );
+    /// ```
+    #[must_use]
+    pub fn to_json_of(&self, instance: &str, request_id: &str, style: BodyStyle) -> Vec<u8> {
+        self.write(style, Some(instance), Some(request_id))
+    }
+
+    /// What serialising gives, in one pass.
+    fn write(&self, style: BodyStyle, instance: Option<&str>, request_id: Option<&str>) -> Vec<u8> {
+        let mut json = Object::new();
+        let whole = style == BodyStyle::Problem;
+        if whole {
+            json.text("\"type\":", self.kind);
+            json.text("\"title\":", self.title);
+            json.integer("\"status\":", self.status.as_u16().into());
         }
-        let plain = Plain {
-            detail: &self.detail,
-            limits: &self.limits,
-        };
-        let mut text = Vec::with_capacity(ROOM);
-        match style {
-            BodyStyle::Problem => serde_json::to_writer(&mut text, self),
-            BodyStyle::Plain => serde_json::to_writer(&mut text, &plain),
+        json.text("\"detail\":", &self.detail);
+        if let Some(path) = instance.filter(|_| whole) {
+            json.text("\"instance\":", path);
         }
-        .expect("texts and numbers always serialise");
-        text
+        if let Some(id) = request_id.filter(|_| whole) {
+            json.text("\"request_id\":", id);
+        }
+        self.limits.write(&mut json);
+        json.finish()
     }
 }
-
-/// Room for nearly every document.
-const ROOM: usize = 512;
 
 fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u16(status.as_u16())

@@ -72,10 +72,9 @@ impl Telling {
             return response;
         }
         let http = problem.status();
-        let problem = problem
-            .with_instance(path(request))
-            .with_request_id(RequestId::of(&request.headers).as_str());
-        let json = Bytes::from(problem.to_json(self.body));
+        let id = RequestId::of(&request.headers);
+        let json = problem.to_json_of(path(request), id.as_str(), self.body);
+        let json = Bytes::from(json);
         let length = HeaderValue::from(json.len());
         let mut response = Response::new(if request.method == Method::HEAD {
             ResponseBody::empty()

@@ -6,8 +6,9 @@ use serde::Serialize;
 use tollgate_core::{Decision, NoSlot, Origin, Policy, Timestamp};
 
 use crate::headers::item_names;
+use crate::json::Object;
 use crate::seconds::no_slot_seconds;
-use crate::{GatewayNumbers, Limited, retry_after_seconds, speaker};
+use crate::{GatewayNumbers, retry_after_seconds, speaker};
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
@@ -58,15 +59,18 @@ impl Limits {
     }
 
     /// Names what all of these refuse, where the violated policies are named at all.
-    pub(super) fn name_violated<'a>(&mut self, all: impl Iterator<Item = &'a Limited>) {
+    pub(super) fn name_violated<'a>(
+        &mut self,
+        all: impl Iterator<Item = (&'a Policy, &'a Decision)>,
+    ) {
         if let Self::Library {
             violated_policies: Some(names),
             ..
         } = self
         {
-            let refusing = all.filter(|it| !is_closed(it.decision()));
+            let refusing = all.filter(|(_, decision)| !is_closed(decision));
             *names = refusing
-                .flat_map(|it| violations(it.policy(), it.decision()))
+                .flat_map(|(policy, decision)| violations(policy, decision))
                 .collect();
         }
     }
@@ -118,6 +122,55 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// The members, as serialising gives them.
+    pub(super) fn write(&self, json: &mut Object) {
+        match self {
+            Self::Library {
+                limit,
+                remaining,
+                retry_after,
+                retry_after_ms,
+                violated_policies,
+            } => {
+                for (name, number) in [
+                    ("\"limit\":", limit),
+                    ("\"remaining\":", remaining),
+                    ("\"retry_after\":", retry_after),
+                    ("\"retry_after_ms\":", retry_after_ms),
+                ] {
+                    if let Some(number) = number {
+                        json.integer(name, *number);
+                    }
+                }
+                if let Some(names) = violated_policies {
+                    json.texts("\"violated-policies\":", names);
+                }
+            }
+            Self::Gateway {
+                limit,
+                remaining,
+                reset_at,
+                retry_after,
+            } => {
+                json.integer("\"limit\":", *limit);
+                if let Some(remaining) = remaining {
+                    json.integer("\"remaining\":", *remaining);
+                }
+                if let Some(reset_at) = reset_at {
+                    json.seconds("\"reset_at\":", *reset_at);
+                }
+                match retry_after {
+                    Some(wait) => json.seconds("\"retry_after\":", *wait),
+                    None => json.null("\"retry_after\":"),
+                }
+            }
+            Self::Wait { retry_after } => json.seconds("\"retry_after\":", *retry_after),
+            Self::None {} => {}
+        }
+    }
+}
+
 /// The quotas that refuse, by the names that they have in the fields.
 fn violations(policy: &Policy, decision: &Decision) -> Vec<String> {
     let names = item_names(policy);
@@ -163,13 +216,16 @@ fn counted(policy: &Policy, decision: &Decision) -> Counted {
 pub(super) fn detail(policy: &Policy, decision: &Decision) -> String {
     let quota = speaker(policy, decision).map_or(&policy.quotas()[0], |it| it.quota);
     let period = quota.period();
-    let mut seconds = period.as_secs().to_string();
+    let mut digits = itoa::Buffer::new();
+    let mut text = String::with_capacity(80);
+    text.push_str("Rate limit of ");
+    text.push_str(digits.format(quota.limit()));
+    text.push_str(" request(s) per ");
+    text.push_str(digits.format(period.as_secs()));
     if period.subsec_micros() > 0 {
         let fraction = format!(".{:06}", period.subsec_micros());
-        seconds.push_str(fraction.trim_end_matches('0'));
+        text.push_str(fraction.trim_end_matches('0'));
     }
-    format!(
-        "Rate limit of {} request(s) per {seconds}s exceeded.",
-        quota.limit()
-    )
+    text.push_str("s exceeded.");
+    text
 }

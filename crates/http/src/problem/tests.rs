@@ -19,8 +19,22 @@ fn refused(quotas: &str, cost: u64) -> (Policy, Decision) {
     }
 }
 
+/// What is written, which is what serialising gives.
 fn json(problem: &Problem, style: BodyStyle) -> Value {
-    serde_json::from_slice(&problem.to_json(style)).unwrap()
+    #[derive(Serialize)]
+    struct Plain<'a> {
+        detail: &'a str,
+        #[serde(flatten)]
+        limits: &'a Limits,
+    }
+    let (detail, limits) = (problem.detail(), &problem.limits);
+    let serialised = match style {
+        BodyStyle::Problem => serde_json::to_string(problem),
+        BodyStyle::Plain => serde_json::to_string(&Plain { detail, limits }),
+    };
+    let text = String::from_utf8(problem.to_json(style)).unwrap();
+    assert_eq!(text, serialised.unwrap());
+    serde_json::from_str(&text).unwrap()
 }
 
 #[test]
