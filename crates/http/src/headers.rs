@@ -1,9 +1,16 @@
 //! The rate limit fields of a response.
 
+mod fields;
+mod ready;
+
+use std::borrow::Cow;
+
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
-use tollgate_core::{Decision, Policy, Quota, QuotaAnswer, Timestamp};
+use tollgate_core::{Decision, Policy, Quota, Timestamp};
 
+use self::fields::{Fields, Values};
+use self::ready::Numbers;
 use crate::HeaderStyle;
 use crate::seconds::{ceil, epoch_second, retry_after_seconds, window};
 use crate::speaker::speaker_of;
@@ -45,8 +52,10 @@ pub struct RateLimitHeaders {
     /// Of all policies, as are the items.
     quotas: Box<[Quota]>,
     style: HeaderStyle,
-    /// How many fields that is.
-    fields: usize,
+    /// No other has it; clones do.
+    id: u64,
+    /// Those of an answer that was enforced, with what does not change.
+    fields: Fields,
     /// What begins each item of `RateLimit`: `"name";r=`.
     items: Box<[Box<[u8]>]>,
     /// The longest that `RateLimit` can get.
@@ -78,15 +87,16 @@ impl RateLimitHeaders {
         }
         let limits = quotas.iter().map(|quota| number(quota.capacity()));
         let items: Box<[_]> = items.iter().map(|item| beginning(item)).collect();
-        let threes = [HeaderStyle::TRIPLE, HeaderStyle::X_RATELIMIT];
-        let threes = threes.into_iter().filter(|it| style.contains(*it)).count();
+        let limits: Box<[_]> = limits.collect();
+        let policy_field = text(&list.finish().unwrap_or_default());
         Self {
-            policy_field: text(&list.finish().unwrap_or_default()),
+            fields: Fields::new(style, policy_field.clone(), &limits[0]),
+            policy_field,
             policy: policy.clone(),
-            limits: limits.collect(),
+            limits,
             quotas,
             style,
-            fields: 2 * usize::from(style.contains(HeaderStyle::IETF)) + 3 * threes,
+            id: ready::next_id(),
             room: items.iter().map(|item| item.len() + AROUND).sum(),
             items,
         }
@@ -117,20 +127,55 @@ impl RateLimitHeaders {
         now: Timestamp,
         headers: &mut HeaderMap,
     ) {
-        // All at once, or the map grows twice; and not more, or it grows where it need not.
-        headers.reserve(self.fields);
+        if self.fields.len() == 0 {
+            return;
+        }
+        let Some((speaker, numbers)) = self.numbers(decision, now) else {
+            self.write_unenforced(headers);
+            return;
+        };
+        if self.quotas.len() == 1 {
+            ready::with(self, decision, numbers, |fields| {
+                Fields::put(Cow::Borrowed(fields), headers);
+            });
+            return;
+        }
+        let mut fields = self.fields.clone();
+        fields.fill(self.values(decision, speaker, numbers));
+        Fields::put(Cow::Owned(fields), headers);
+    }
+
+    /// Nobody counted: there is the policy, and no numbers.
+    fn write_unenforced(&self, headers: &mut HeaderMap) {
+        for (name, _) in self.fields.iter() {
+            headers.remove(name);
+        }
         if self.style.contains(HeaderStyle::IETF) {
             headers.insert(RATELIMIT_POLICY, self.policy_field.clone());
-            match self.ratelimit(decision) {
-                Some(field) => {
-                    headers.insert(RATELIMIT, field);
-                }
-                None => {
-                    headers.remove(RATELIMIT);
-                }
-            }
         }
-        self.write_threes(decision, now, headers);
+    }
+
+    /// The quota that speaks, and what it says; none if nobody counted.
+    fn numbers(&self, decision: &Decision, now: Timestamp) -> Option<(usize, Numbers)> {
+        if !decision.origin().is_enforced() {
+            return None;
+        }
+        let speaker = speaker_of(&self.quotas, decision)?;
+        let numbers = Numbers {
+            remaining: speaker.answer.remaining,
+            more: speaker.answer.more_after.map(ceil),
+            reset: ceil(speaker.answer.reset_after),
+            epoch: epoch_second(now, speaker.answer.reset_after),
+        };
+        Some((speaker.position, numbers))
+    }
+
+    /// All that changes from answer to answer.
+    fn values(&self, decision: &Decision, speaker: usize, numbers: Numbers) -> Values {
+        Values {
+            limit: Some(self.limits[speaker].clone()),
+            ..Values::changed(self, decision, None, numbers)
+        }
     }
 
     /// The same beside those that another layer has written. The fields that have room for one quota
@@ -153,46 +198,18 @@ impl RateLimitHeaders {
         }
     }
 
+    /// The families that have room for one quota.
     fn write_threes(&self, decision: &Decision, now: Timestamp, headers: &mut HeaderMap) {
-        let (triple, epoch) = (
-            self.style.contains(HeaderStyle::TRIPLE),
-            self.style.contains(HeaderStyle::X_RATELIMIT),
-        );
-        if !triple && !epoch {
-            return;
+        let (mut fields, spoken) = (self.fields.clone(), self.numbers(decision, now));
+        if let Some((speaker, numbers)) = spoken {
+            fields.fill(self.values(decision, speaker, numbers));
         }
-        let speaker = decision
-            .origin()
-            .is_enforced()
-            .then(|| speaker_of(&self.quotas, decision))
-            .flatten();
-        let Some(speaker) = speaker else {
-            for name in TRIPLE.into_iter().filter(|_| triple) {
-                headers.remove(name);
+        for (name, value) in fields.iter() {
+            match spoken {
+                _ if *name == RATELIMIT || *name == RATELIMIT_POLICY => {}
+                Some(_) => drop(headers.insert(name, value.clone())),
+                None => drop(headers.remove(name)),
             }
-            for name in X_RATELIMIT.into_iter().filter(|_| epoch) {
-                headers.remove(name);
-            }
-            return;
-        };
-        let limit = &self.limits[speaker.position];
-        let QuotaAnswer {
-            remaining,
-            reset_after,
-            ..
-        } = *speaker.answer;
-        let remaining = number(remaining);
-        if triple {
-            let [a, b, c] = TRIPLE;
-            headers.insert(a, limit.clone());
-            headers.insert(b, remaining.clone());
-            headers.insert(c, number(ceil(reset_after)));
-        }
-        if epoch {
-            let [a, b, c] = X_RATELIMIT;
-            headers.insert(a, limit.clone());
-            headers.insert(b, remaining);
-            headers.insert(c, number(epoch_second(now, reset_after)));
         }
     }
 
@@ -210,20 +227,23 @@ impl RateLimitHeaders {
             long = vec![0; self.room];
             &mut long
         };
-        // From the end to the beginning, as digits come.
-        let mut start = room.len();
-        for (i, (item, answer)) in self.items.iter().zip(decision.quotas()).enumerate().rev() {
-            if let Some(wait) = answer.more_after {
-                start = digits(room, start, ceil(wait).min(MOST));
-                start = text_before(room, start, b";t=");
-            }
-            start = digits(room, start, answer.remaining.min(MOST));
-            start = text_before(room, start, item);
+        let (mut end, mut digits) = (0, itoa::Buffer::new());
+        for (i, (item, answer)) in self.items.iter().zip(decision.quotas()).enumerate() {
             if i > 0 {
-                start = text_before(room, start, b", ");
+                end = text_at(room, end, b", ");
+            }
+            end = text_at(room, end, item);
+            end = text_at(
+                room,
+                end,
+                digits.format(answer.remaining.min(MOST)).as_bytes(),
+            );
+            if let Some(wait) = answer.more_after {
+                end = text_at(room, end, b";t=");
+                end = text_at(room, end, digits.format(ceil(wait).min(MOST)).as_bytes());
             }
         }
-        Some(value(&room[start..]))
+        Some(value(&room[..end]))
     }
 }
 
@@ -241,29 +261,14 @@ fn value(text: &[u8]) -> HeaderValue {
 }
 
 fn number(number: u64) -> HeaderValue {
-    let mut room = [0; 20];
-    let start = digits(&mut room, 20, number);
-    value(&room[start..])
+    value(itoa::Buffer::new().format(number).as_bytes())
 }
 
-/// Writes text before `end`, and says where it begins.
-fn text_before(room: &mut [u8], end: usize, text: &[u8]) -> usize {
-    let start = end - text.len();
+/// Writes text where the text before ends, and says where this one does.
+fn text_at(room: &mut [u8], start: usize, text: &[u8]) -> usize {
+    let end = start + text.len();
     room[start..end].copy_from_slice(text);
-    start
-}
-
-/// Writes a number before `end`, and says where it begins.
-fn digits(room: &mut [u8], end: usize, mut number: u64) -> usize {
-    let mut start = end;
-    loop {
-        start -= 1;
-        room[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return start;
-        }
-    }
+    end
 }
 
 /// `"name";r=`.

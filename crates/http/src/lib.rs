@@ -41,6 +41,7 @@ mod exempt;
 mod headers;
 mod health;
 mod identity;
+mod json;
 mod layer;
 mod limit;
 mod limited;
