@@ -105,31 +105,30 @@ impl<'a> Key<'a> {
     /// A key made of several parts that never collides with another division of the same text, nor
     /// with a key that is plain text.
     pub fn from_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
-        let (mut short, mut length) = ([0; SHORT], 0);
-        let mut long = Vec::new();
-        let mut write = |bytes: &[u8]| match short.get_mut(length..length + bytes.len()) {
-            Some(room) if long.is_empty() => {
-                room.copy_from_slice(bytes);
-                length += bytes.len();
-            }
-            _ => {
-                if long.is_empty() {
-                    long.extend_from_slice(&short[..length]);
-                }
-                long.extend_from_slice(bytes);
-            }
-        };
         // 0xFF never occurs in UTF-8, so no text starts like this.
-        write(&[0xFF]);
-        for part in parts {
+        let (mut short, mut length) = ([0; SHORT], 1);
+        short[0] = 0xFF;
+        let mut parts = parts.into_iter();
+        while let Some(part) = parts.next() {
             let part = part.as_ref();
-            write(&(part.len() as u64).to_be_bytes());
-            write(part);
+            let size = (part.len() as u64).to_be_bytes();
+            let (begin, end) = (length + size.len(), length + size.len() + part.len());
+            if end > SHORT {
+                let mut long = short[..length].to_vec();
+                long.extend_from_slice(&size);
+                long.extend_from_slice(part);
+                for part in parts {
+                    let part = part.as_ref();
+                    long.extend_from_slice(&(part.len() as u64).to_be_bytes());
+                    long.extend_from_slice(part);
+                }
+                return Key::of(Bytes::Long(long.into()));
+            }
+            short[length..begin].copy_from_slice(&size);
+            short[begin..end].copy_from_slice(part);
+            length = end;
         }
-        Key::of(match long.is_empty() {
-            true => Bytes::Short(length as u8, short),
-            false => Bytes::Long(long.into()),
-        })
+        Key::of(Bytes::Short(length as u8, short))
     }
 
     /// The identity itself. For backends, which hash it.

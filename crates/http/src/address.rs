@@ -63,32 +63,41 @@ impl AddressPrefixes {
 
 impl AddressPrefixes {
     /// The same text for an IPv4 address that is a client by itself, without an allocation.
-    pub(crate) fn single_v4(self, address: IpAddr) -> Option<([u8; 15], usize)> {
+    pub(crate) fn single_v4(self, address: IpAddr) -> Option<([u8; 16], usize)> {
         let IpAddr::V4(address) = unwrapped(address) else {
             return None;
         };
         if self.v4 != 32 {
             return None;
         }
-        let (mut text, mut length) = ([0; 15], 0);
-        let mut push = |byte| {
-            text[length] = byte;
-            length += 1;
-        };
-        for (i, octet) in address.octets().into_iter().enumerate() {
-            if i > 0 {
-                push(b'.');
-            }
-            if octet >= 100 {
-                push(b'0' + octet / 100);
-            }
-            if octet >= 10 {
-                push(b'0' + octet / 10 % 10);
-            }
-            push(b'0' + octet % 10);
+        let (mut text, mut length) = ([0; 16], 0);
+        for octet in address.octets() {
+            let (digits, count) = OCTETS[usize::from(octet)];
+            text[length..length + 4].copy_from_slice(&digits);
+            length += usize::from(count) + 1;
         }
-        Some((text, length))
+        // There is no dot behind the last.
+        Some((text, length - 1))
     }
+}
+
+/// The digits of each octet, a dot behind them, and how many they are.
+static OCTETS: [([u8; 4], u8); 256] = octets();
+
+const fn octets() -> [([u8; 4], u8); 256] {
+    let mut all = [([b'.'; 4], 0); 256];
+    let mut octet = 0;
+    while octet < all.len() {
+        let (hundreds, tens, ones) = (octet / 100, octet / 10 % 10, octet % 10);
+        let [hundreds, tens, ones] = [b'0' + hundreds as u8, b'0' + tens as u8, b'0' + ones as u8];
+        all[octet] = match octet {
+            0..10 => ([ones, b'.', b'.', b'.'], 1),
+            10..100 => ([tens, ones, b'.', b'.'], 2),
+            _ => ([hundreds, tens, ones, b'.'], 3),
+        };
+        octet += 1;
+    }
+    all
 }
 
 /// IPv4 addresses one by one, IPv6 by /64.
