@@ -1,11 +1,10 @@
 //! What was decided about a request, for handlers.
 
 use std::fmt;
-use std::sync::Arc;
 
-use tollgate_core::{Decision, Key, Policy};
+use tollgate_core::{Decision, Policy};
 
-use crate::{Limit, retry_after_seconds};
+use crate::retry_after_seconds;
 
 /// The decision on a request: in its extensions, and an extractor of axum. Of several layers, the
 /// innermost's.
@@ -18,74 +17,41 @@ use crate::{Limit, retry_after_seconds};
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Limited(Arc<Decided>);
-
-/// Behind a pointer: the layer, the request and its handler share it.
-struct Decided {
+pub struct Limited {
     policy: Policy,
     decision: Decision,
-    charged: Charged,
-}
-
-/// What was charged, and where it can be given back.
-#[derive(Clone)]
-pub(crate) struct Charged {
-    /// Which limit of the rule.
-    pub(crate) part: usize,
-    /// The limit of a plan, in place of that one.
-    pub(crate) planned: Option<Arc<dyn Limit>>,
-    pub(crate) key: Key<'static>,
 }
 
 impl Limited {
-    /// Of which nothing is given back.
-    pub(crate) fn new(policy: Policy, decision: Decision) -> Self {
-        let charged = Charged {
-            part: 0,
-            planned: None,
-            key: Key::from(""),
-        };
-        Self::of(policy, decision, charged)
-    }
-
-    pub(crate) fn of(policy: Policy, decision: Decision, charged: Charged) -> Self {
-        Self(Arc::new(Decided {
-            policy,
-            decision,
-            charged,
-        }))
-    }
-
-    pub(crate) fn charged(&self) -> &Charged {
-        &self.0.charged
+    pub(crate) const fn new(policy: Policy, decision: Decision) -> Self {
+        Self { policy, decision }
     }
 
     /// The policy; of several, on a refusal the one that speaks, else the first.
     #[must_use]
-    pub fn policy(&self) -> &Policy {
-        &self.0.policy
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     /// The decision; of several limits, all of them as one.
     #[must_use]
-    pub fn decision(&self) -> &Decision {
-        &self.0.decision
+    pub const fn decision(&self) -> &Decision {
+        &self.decision
     }
 
     /// The `Retry-After` of a refusal.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        retry_after_seconds(&self.0.decision)
+        retry_after_seconds(&self.decision)
     }
 }
 
-/// Without who was charged.
 impl fmt::Debug for Limited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limited")
             .field("policy", self.policy())
             .field("decision", self.decision())
-            .finish_non_exhaustive()
+            .finish()
     }
 }
 

@@ -5,7 +5,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tollgate_core::{Cost, CostError, CounterBackend, Decision, Key, Policy, Timestamp};
+use tollgate_core::{
+    BackendError, Cost, CostError, CounterBackend, Decision, Key, Policy, Timestamp,
+};
 use tracing::Instrument;
 
 use crate::tiered::{Asked, Recall};
@@ -108,12 +110,13 @@ impl Future for AcquireFuture<'_> {
 }
 
 /// What is known without waiting: the answer, or what to ask the store with.
-fn start_now(
+#[inline]
+fn start_now<E: From<CostError> + From<BackendError>>(
     limit: &RateLimit,
     key: &Key<'_>,
     cost: u64,
     max: Option<u64>,
-) -> Result<(Cost, Option<Timestamp>, Asked), Answer> {
+) -> Result<(Cost, Option<Timestamp>, Asked), Result<Decision, E>> {
     let cost = chargeable(limit.policy(), cost, max).map_err(|error| Err(error.into()))?;
     // Virtual time is asked once, here.
     let subject = limit.limiter().subject(limit.policy(), key);
@@ -127,16 +130,23 @@ fn start_now(
     };
     // A store in this process needs no future, and so no room for one.
     match stack.ask_now(subject, cost, asked) {
-        Some(answer) => Err(answer
-            .map_err(Error::from)
-            .inspect(|decision| limit.made(decision))),
+        Some(Ok(decision)) => {
+            limit.made(&decision);
+            Err(Ok(decision))
+        }
+        Some(Err(error)) => Err(Err(error.into())),
         None => Ok((cost, subject.at, asked)),
     }
 }
 
 /// The answer to a charge, if it takes no waiting. `None`: nothing was charged.
 #[cfg(feature = "http")]
-pub(crate) fn now(limit: &RateLimit, key: &Key<'_>, cost: u64) -> Option<Answer> {
+#[inline]
+pub(crate) fn now<E: From<CostError> + From<BackendError>>(
+    limit: &RateLimit,
+    key: &Key<'_>,
+    cost: u64,
+) -> Option<Result<Decision, E>> {
     start_now(limit, key, cost, None).err()
 }
 

@@ -51,7 +51,7 @@ impl Limit for RateLimit {
     }
 
     fn charge_now(&self, key: &Key<'_>, cost: u64) -> Option<Result<Decision, LimitError>> {
-        acquire::now(self, key, cost).map(|answer| answer.map_err(LimitError::from))
+        acquire::now(self, key, cost)
     }
 
     fn charge<'a>(&'a self, key: &'a Key<'a>, cost: u64) -> Limiting<'a> {

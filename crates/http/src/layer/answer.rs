@@ -24,14 +24,14 @@ impl Prepared {
         request: &mut request::Parts,
         nested: bool,
     ) -> Refusal<B> {
-        let all = joined(charges);
+        let all = joined(entry, charges);
         let decision = all.decision();
         // The one that speaks, for the body.
         let speaks = match charges {
-            Charges::One(charge) => charge,
+            Charges::One(charge) => &**charge,
             Charges::Many(charges) => worst(charges).unwrap_or(&charges[0]),
         };
-        let limited = speaks.limited.clone();
+        let limited = speaks.limited(entry);
         let answer = match self.on_refused(request, &limited) {
             Refused::Continue => return Refusal::Continue(all),
             Refused::Respond(response) => Some(response),
@@ -46,7 +46,7 @@ impl Prepared {
             None => {
                 let problem =
                     Problem::refusal(limited.policy(), limited.decision(), self.settings.problem)
-                        .violating(charges.iter().map(|it| &it.limited));
+                        .violating(charges.iter().map(|it| (it.policy(entry), it.decision())));
                 let status = if problem.status() == StatusCode::SERVICE_UNAVAILABLE {
                     grpc::UNAVAILABLE
                 } else {
@@ -56,16 +56,8 @@ impl Prepared {
                 self.settings.telling.told(problem, status, retry, request)
             }
         };
-        let (mut parts, body) = response.into_parts();
-        self.write(
-            &self.headers(entry, charges),
-            decision,
-            true,
-            nested,
-            &mut parts.headers,
-            &mut parts.extensions,
-        );
-        response = Response::from_parts(parts, body);
+        let fields = self.headers(entry, charges);
+        self.write(&fields, decision, true, nested, &mut response);
         Refusal::Answer(Box::new(response))
     }
 

@@ -4,65 +4,77 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request;
-use tollgate_core::{Clock, CostError, Decision, Key, Origin, SystemClock};
+use tollgate_core::{Clock, CostError, Decision, Key, Origin, Policy, SystemClock};
 
 use super::prepared::{Entry, Prepared};
-use crate::limited::Charged;
 use crate::rule::Part;
 use crate::{Identified, Identity, IdentitySource, Limit, LimitError, Limited, Ruling};
 
-/// A charge: the policy as clients read it, what it said, and where it can be given back.
+/// A charge: what was said, and where it can be given back.
 #[derive(Clone)]
 pub(super) struct Charge {
-    pub(super) limited: Limited,
+    /// Which limit of the rule.
+    part: usize,
+    /// The limit of a plan, in place of that one.
+    planned: Option<Arc<dyn Limit>>,
+    key: Key<'static>,
+    pub(super) decision: Decision,
 }
 
 impl Charge {
     pub(super) fn limit<'a>(&'a self, entry: &'a Entry) -> &'a dyn Limit {
-        let part = self.limited.charged().part;
-        &**self.planned().unwrap_or(&entry.parts[part].limit)
+        &**self
+            .planned
+            .as_ref()
+            .unwrap_or(&entry.parts[self.part].limit)
     }
 
-    /// The limit of a plan, if one holds.
-    pub(super) fn planned(&self) -> Option<&Arc<dyn Limit>> {
-        self.limited.charged().planned.as_ref()
+    /// Whether the limit is that of a plan.
+    pub(super) const fn is_planned(&self) -> bool {
+        self.planned.is_some()
     }
 
-    pub(super) fn key(&self) -> &Key<'static> {
-        &self.limited.charged().key
+    /// The policy, as clients read it.
+    pub(super) fn policy<'a>(&'a self, entry: &'a Entry) -> &'a Policy {
+        match &self.planned {
+            Some(limit) => limit.policy(),
+            None => &entry.policies[self.part],
+        }
     }
 
-    pub(super) fn decision(&self) -> &Decision {
-        self.limited.decision()
+    pub(super) const fn key(&self) -> &Key<'static> {
+        &self.key
     }
 
-    /// The same charge, of which this is to be said now.
-    pub(super) fn says(&self, decision: Decision) -> Self {
-        let limited = &self.limited;
-        let (policy, charged) = (limited.policy().clone(), limited.charged().clone());
-        let limited = Limited::of(policy, decision, charged);
-        Self { limited }
+    pub(super) const fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// What handlers are told.
+    pub(super) fn limited(&self, entry: &Entry) -> Limited {
+        Limited::new(self.policy(entry).clone(), self.decision.clone())
     }
 }
 
-/// The charges of a request. One is by far the most common number.
+/// The charges of a request. One is by far the most common number. It is moved a few times, so it is
+/// behind a pointer.
 #[derive(Clone)]
 pub(super) enum Charges {
-    One(Charge),
+    One(Box<Charge>),
     Many(Vec<Charge>),
 }
 
 impl Charges {
     pub(super) fn iter(&self) -> std::slice::Iter<'_, Charge> {
         match self {
-            Self::One(charge) => std::slice::from_ref(charge).iter(),
+            Self::One(charge) => std::slice::from_ref(&**charge).iter(),
             Self::Many(charges) => charges.iter(),
         }
     }
 
     pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Charge> {
         match self {
-            Self::One(charge) => std::slice::from_mut(charge).iter_mut(),
+            Self::One(charge) => std::slice::from_mut(&mut **charge).iter_mut(),
             Self::Many(charges) => charges.iter_mut(),
         }
     }
@@ -125,7 +137,7 @@ impl Prepared {
             Err(LimitError::Backend(error)) => unavailable(&**limit, &error),
         };
         let allowed = decision.allowed();
-        let charges = Charges::One(known.charged(entry, 0, decision));
+        let charges = Charges::One(Box::new(known.charged(0, decision)));
         Some(match allowed {
             true => Verdict::Admitted(charges),
             false => Verdict::Refused(charges),
@@ -161,7 +173,7 @@ impl Prepared {
             charges.push(charge);
         }
         let charges = match charges.len() {
-            1 => Charges::One(charges.remove(0)),
+            1 => Charges::One(Box::new(charges.remove(0))),
             _ => Charges::Many(charges),
         };
         match refused {
@@ -200,7 +212,10 @@ impl Prepared {
         identified: Identified,
         request: &request::Parts,
     ) -> Result<Known, Unlimited> {
-        let identity = self::identified(identified).map_err(Unlimited::Denied)?;
+        let identity = match identified {
+            Identified::As(identity) => identity,
+            other => return Err(Unlimited::Denied(nobody(other))),
+        };
         let planned = match self.settings.plans.is_empty() {
             true => None,
             false => self.limit_by(self.settings.plans.rule(request, &identity))?,
@@ -216,33 +231,31 @@ impl Prepared {
 pub(crate) fn identified(identified: Identified) -> Result<Identity, Denied> {
     match identified {
         Identified::As(identity) => Ok(identity),
-        Identified::Unknown => {
-            let why = "The request does not say who it is from";
-            Err(Denied::Unidentified(why))
+        other => Err(nobody(other)),
+    }
+}
+
+#[cold]
+fn nobody(identified: Identified) -> Denied {
+    match identified {
+        Identified::As(_) | Identified::Unknown => {
+            Denied::Unidentified("The request does not say who it is from")
         }
         Identified::Invalid(why) => {
             tracing::debug!(why, "a credential is not valid");
-            let why = "The credential is not valid";
-            Err(Denied::Unidentified(why))
+            Denied::Unidentified("The credential is not valid")
         }
-        Identified::Misconfigured(what) => Err(Denied::Misconfigured(what)),
+        Identified::Misconfigured(what) => Denied::Misconfigured(what),
     }
 }
 
 impl Known {
-    fn charged(self, entry: &Entry, part: usize, decision: Decision) -> Charge {
-        let policy = match &self.planned {
-            Some(limit) => limit.policy(),
-            None => &entry.policies[part],
-        };
-        let policy = policy.clone();
-        let charged = Charged {
+    fn charged(self, part: usize, decision: Decision) -> Charge {
+        Charge {
             part,
             planned: self.planned,
             key: self.key,
-        };
-        Charge {
-            limited: Limited::of(policy, decision, charged),
+            decision,
         }
     }
 
@@ -262,7 +275,7 @@ impl Known {
             },
         };
         let decision = decision.unwrap_or_else(|error| unavailable(limit, &error));
-        self.charged(entry, part, decision)
+        self.charged(part, decision)
     }
 }
 
@@ -301,16 +314,15 @@ async fn give_back(entry: &Entry, charges: &mut [Charge]) {
 
 /// The decisions as one: admitted if all admit, else the longest wait. The policy is that of the
 /// first.
-pub(super) fn joined(charges: &Charges) -> Limited {
-    let charges = match charges {
-        Charges::One(charge) => return charge.limited.clone(),
-        Charges::Many(charges) => charges,
-    };
-    let first = &charges[0].limited;
-    Limited::new(first.policy().clone(), all(charges))
+pub(super) fn joined(entry: &Entry, charges: &Charges) -> Limited {
+    match charges {
+        Charges::One(charge) => charge.limited(entry),
+        Charges::Many(charges) => Limited::new(charges[0].policy(entry).clone(), all(charges)),
+    }
 }
 
-fn all(charges: &[Charge]) -> Decision {
+/// The decisions as one.
+pub(super) fn all(charges: &[Charge]) -> Decision {
     let at = charges[0].decision().charged_at();
     let decisions = || charges.iter().map(Charge::decision);
     let counted = |it: &Decision| it.origin().is_enforced() && !it.quotas().is_empty();

@@ -1,7 +1,7 @@
 //! The rate limit fields on responses, also where one layer is around another.
 
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Response};
 use tollgate_core::Decision;
 
 use super::prepared::Prepared;
@@ -28,18 +28,19 @@ impl Written {
 impl Prepared {
     /// Writes the fields of a decision. `refused`: the response says so; a decision that refuses may
     /// have been overruled.
-    pub(super) fn write(
+    pub(super) fn write<B>(
         &self,
         fields: &RateLimitHeaders,
         decision: &Decision,
         refused: bool,
         nested: bool,
-        headers: &mut HeaderMap,
-        extensions: &mut Extensions,
+        response: &mut Response<B>,
     ) {
         // The time is that of whoever counted, so that it is asked once.
         let now = decision.charged_at();
-        match extensions.get::<Written>().copied() {
+        let written = response.extensions().get::<Written>().copied();
+        let headers = response.headers_mut();
+        match written {
             None => fields.write_fields(decision, now, headers),
             Some(written) => {
                 // The refusal speaks, else the one with the fewest remaining.
@@ -63,7 +64,7 @@ impl Prepared {
             }
         }
         if nested {
-            extensions.insert(Written {
+            response.extensions_mut().insert(Written {
                 refused,
                 remaining: decision.remaining(),
             });

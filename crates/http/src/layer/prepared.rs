@@ -135,15 +135,15 @@ impl Prepared {
         entry: &'a Entry,
         charges: &Charges,
     ) -> Cow<'a, RateLimitHeaders> {
-        if charges.iter().all(|charge| charge.planned().is_none()) {
+        if charges.iter().all(|charge| !charge.is_planned()) {
             return Cow::Borrowed(&entry.headers);
         }
         if let Charges::One(charge) = charges
-            && let Some(headers) = self.plan_headers.get(charge.limited.policy().name())
+            && let Some(headers) = self.plan_headers.get(charge.policy(entry).name())
         {
             return Cow::Borrowed(headers);
         }
-        let policies = charges.iter().map(|charge| charge.limited.policy().clone());
+        let policies = charges.iter().map(|charge| charge.policy(entry).clone());
         let policies: Vec<_> = policies.collect();
         Cow::Owned(RateLimitHeaders::joined(&policies, self.settings.style))
     }

@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Method, Request, Response, request, response};
+use http::{Method, Request, Response, request};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::answer::Refusal;
-use super::decide::{Charges, Unlimited, Verdict, joined};
+use super::decide::{Charges, Unlimited, Verdict, all, joined};
 use super::prepared::{Of, Prepared};
 use super::sent::Watch;
 use super::settle::{ActualCost, Settle, settle};
@@ -109,7 +109,7 @@ fn verdict_on<B>(
 ) -> Then<B> {
     let (charges, limited, overruled) = match verdict {
         Verdict::Admitted(charges) => {
-            let limited = joined(&charges);
+            let limited = joined(prepared.entry(number), &charges);
             (charges, limited, false)
         }
         Verdict::Refused(charges) => {
@@ -141,37 +141,28 @@ fn verdict_on<B>(
 
 impl After {
     /// The response with the fields of what was charged.
-    fn finish<B: Body>(mut self, response: Response<B>) -> Response<ResponseBody<B>> {
-        let (mut parts, body) = response.into_parts();
-        self.write(&mut parts);
-        let body = match self.watch.take() {
-            None => ResponseBody::service(body),
-            Some(mut watch) => {
-                watch.answered(&parts);
-                ResponseBody::watched(body, watch)
-            }
+    fn finish<B: Body>(mut self, mut response: Response<B>) -> Response<ResponseBody<B>> {
+        self.write(&mut response);
+        let Some(mut watch) = self.watch.take() else {
+            return response.map(ResponseBody::service);
         };
-        Response::from_parts(parts, body)
+        let (parts, body) = response.into_parts();
+        watch.answered(&parts);
+        Response::from_parts(parts, ResponseBody::watched(body, watch))
     }
 
-    fn write(&self, response: &mut response::Parts) {
+    fn write<B>(&self, response: &mut Response<B>) {
         let several;
         let decision = match &self.charges {
             Charges::One(charge) => charge.decision(),
-            several_charges => {
-                several = joined(several_charges);
-                several.decision()
+            Charges::Many(charges) => {
+                several = all(charges);
+                &several
             }
         };
         let prepared = &self.of.prepared;
-        prepared.write(
-            &prepared.headers(self.of.entry(), &self.charges),
-            decision,
-            false,
-            self.nested,
-            &mut response.headers,
-            &mut response.extensions,
-        );
+        let fields = prepared.headers(self.of.entry(), &self.charges);
+        prepared.write(&fields, decision, false, self.nested, response);
     }
 
     /// What becomes of the charge now that the head of the response is there.

@@ -55,7 +55,7 @@ pub(super) async fn refund(entry: &Entry, charge: &mut Charge, cost: u64) {
     match limit.refund(charge.key(), charge.decision(), cost).await {
         // An answer without quotas: there was nothing that could be given back.
         Ok(refunded) if !refunded.quotas().is_empty() => {
-            *charge = charge.says(refunded);
+            charge.decision = refunded;
         }
         Ok(_) => {}
         Err(error) => {
@@ -79,7 +79,7 @@ async fn charge_more(entry: &Entry, charge: &mut Charge, missing: u64) {
             return;
         };
         if decision.allowed() {
-            *charge = charge.says(decision);
+            charge.decision = decision;
             return;
         }
         cost = cost.min(decision.remaining().unwrap_or(0));

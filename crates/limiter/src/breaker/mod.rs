@@ -147,9 +147,11 @@ impl<B: CounterBackend> CounterBackend for CircuitBreaker<B> {
             return None;
         }
         let ticket = self.cell.admit()?;
-        let answer = self.inner.acquire_now(subject, cost)?;
-        ticket.done(Outcome::of(&answer));
-        Some(answer)
+        let answer = self.inner.acquire_now(subject, cost);
+        if let Some(answer) = &answer {
+            ticket.done(Outcome::of(answer));
+        }
+        answer
     }
 
     fn acquire_batch(

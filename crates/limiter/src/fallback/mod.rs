@@ -230,13 +230,13 @@ impl<B: CounterBackend> CounterBackend for Fallback<B> {
         subject: Subject<'_>,
         cost: Cost,
     ) -> Option<Result<Decision, BackendError>> {
-        Some(match self.inner.acquire_now(subject, cost)? {
-            Ok(decision) => {
-                self.monitor.answered();
-                Ok(decision)
-            }
-            Err(error) => self.instead(subject, cost, &error),
-        })
+        let answer = self.inner.acquire_now(subject, cost);
+        match &answer {
+            Some(Ok(_)) => self.monitor.answered(),
+            Some(Err(error)) => return Some(self.instead(subject, cost, error)),
+            None => {}
+        }
+        answer
     }
 
     async fn acquire_batch(

@@ -172,8 +172,11 @@ impl<B: CounterBackend> Tiered<B> {
         cost: Cost,
         asked: Asked,
     ) -> Option<Result<Decision, BackendError>> {
-        let answer = self.inner.acquire_now(subject, cost)?;
-        Some(self.learned(subject, cost, asked, answer))
+        let answer = self.inner.acquire_now(subject, cost);
+        if let Some(Ok(decision)) = &answer {
+            self.learn(subject, cost, asked, decision);
+        }
+        answer
     }
 
     /// [`acquire`](CounterBackend::acquire) for a caller who will sleep for as long as it says, and
