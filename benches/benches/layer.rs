@@ -18,6 +18,7 @@ fn main() {
     "no layer",
     "a layer that does nothing",
     "tollgate, all headers",
+    "tollgate, headers that change",
     "tollgate, default headers",
     "tollgate, no headers",
     "tower_governor, headers",

@@ -29,14 +29,19 @@ pub fn apps() -> Vec<(&'static str, Router)> {
             "a layer that does nothing",
             hello().layer(layer_fn(Nothing)),
         ),
-        ("tollgate, all headers", hello().layer(ours(all))),
+        ("tollgate, all headers", hello().layer(ours(all, FULL))),
+        // Of which the number that remains is another each time.
+        (
+            "tollgate, headers that change",
+            hello().layer(ours(all, COUNTING)),
+        ),
         (
             "tollgate, default headers",
-            hello().layer(ours(HeaderStyle::IETF)),
+            hello().layer(ours(HeaderStyle::IETF, FULL)),
         ),
         (
             "tollgate, no headers",
-            hello().layer(ours(HeaderStyle::NONE)),
+            hello().layer(ours(HeaderStyle::NONE, FULL)),
         ),
         ("tower_governor, headers", governor()),
     ]
@@ -74,11 +79,14 @@ impl<R, S: Service<R>> Service<R> for Nothing<S> {
     }
 }
 
-/// A limit that admits all of it.
-fn ours(style: HeaderStyle) -> RateLimitLayer {
+/// Limits that admit all of it.
+const FULL: &str = "1000000000/s";
+const COUNTING: &str = "1000000000/d";
+
+fn ours(style: HeaderStyle, quota: &str) -> RateLimitLayer {
     let backend = current_thread().block_on(tollgate::connect("memory://"));
     let limiter = Limiter::builder(backend.expect("memory is there")).build();
-    let quota = "1000000000/s".parse().expect("it is one");
+    let quota = quota.parse().expect("it is one");
     let limit = limiter.policy("api", [quota]).expect("the name is free");
     RateLimitLayer::new(&limit).headers(style)
 }

@@ -2,9 +2,11 @@
 //! headers and with fewer, and `tower_governor` with its headers (two fields); each on a thread of its
 //! own, over loopback.
 //!
-//! `--connections 32 --millis 400 --rounds 15 --calls 20000 --only all`. Requests a second are those of the wall
-//! clock; the last columns are the processor time of the server's thread for one request, which a
-//! busy machine disturbs less, and the ratio to no layer in the middle of all rounds.
+//! `--connections 32 --millis 400 --rounds 15 --calls 20000 --only all`. Requests a second are those
+//! of the wall clock, and the processor time is that of the server's thread for one request, which a
+//! busy machine disturbs less. Behind them the same as ratios to no layer, to the one that does
+//! nothing and to `tower_governor`, each in the middle of all rounds. A round asks everybody, and
+//! each one begins with another.
 #![expect(clippy::disallowed_methods, reason = "it measures")]
 
 use std::hint::black_box;
@@ -121,12 +123,12 @@ fn main() {
         .collect();
     let rounds = number("rounds", 15);
     let calls = number("calls", 20_000);
-    println!("{:<28}{:>10}", "without a network", "ns CPU");
+    println!("{:<30}{:>10}", "without a network", "ns CPU");
     for (name, app) in &apps {
         // As a server has it.
         let mut app = app.clone().with_state(());
         let nanos = (0..rounds).map(|_| nanos_of(&mut app, calls)).collect();
-        println!("{name:<28}{:>10.0}", median(nanos));
+        println!("{name:<30}{:>10.0}", median(nanos));
     }
     if number("network", 1) == 0 {
         return;
@@ -136,27 +138,41 @@ fn main() {
         .map(|(name, app)| Server::start(name, app))
         .collect();
     let (connections, millis) = (number("connections", 32), number("millis", 400));
-    let mut rows = vec![(Vec::new(), Vec::new(), Vec::new()); servers.len()];
+    let mut rows = vec![Vec::new(); servers.len()];
     current_thread().block_on(async {
-        for round in 0..=rounds {
-            let mut floor = None;
-            for (server, row) in servers.iter().zip(&mut rows) {
-                let (rate, cpu) = server.measure(connections, millis).await;
+        for round in 0..=rounds as usize {
+            for turn in 0..servers.len() {
+                let turn = (round + turn) % servers.len();
+                let measured = servers[turn].measure(connections, millis).await;
                 // The first round warms up.
                 if round > 0 {
-                    row.0.push(rate);
-                    row.1.push(cpu);
-                    row.2.push(cpu / *floor.get_or_insert(cpu));
+                    rows[turn].push(measured);
                 }
             }
         }
     });
-    println!(
-        "{:<28}{:>12}{:>10}{:>10}",
-        "", "requests/s", "us CPU", "ratio"
-    );
-    for (server, (rate, cpu, ratio)) in servers.iter().zip(rows) {
-        let (rate, cpu, ratio) = (median(rate), median(cpu), median(ratio));
-        println!("{:<28}{rate:>12.0}{cpu:>10.2}{ratio:>10.3}", server.name);
+    let bases: Vec<_> = ["no layer", "a layer that does nothing", "tower_governor"]
+        .into_iter()
+        .filter_map(|base| {
+            let place = servers.iter().position(|it| it.name.contains(base))?;
+            Some((base, &rows[place]))
+        })
+        .collect();
+    print!("{:<30}{:>12}{:>8}", "", "requests/s", "us CPU");
+    for (base, _) in &bases {
+        print!("{:>34}", format!("/s, CPU to {base}"));
+    }
+    println!();
+    for (server, row) in servers.iter().zip(&rows) {
+        let rate = median(row.iter().map(|it| it.0).collect());
+        let cpu = median(row.iter().map(|it| it.1).collect());
+        print!("{:<30}{rate:>12.0}{cpu:>8.2}", server.name);
+        for (_, base) in &bases {
+            let both = || row.iter().zip(base.iter());
+            let rate = median(both().map(|(it, base)| it.0 / base.0).collect());
+            let cpu = median(both().map(|(it, base)| it.1 / base.1).collect());
+            print!("{:>34}", format!("{rate:.3} {cpu:.3}"));
+        }
+        println!();
     }
 }

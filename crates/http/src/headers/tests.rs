@@ -233,6 +233,93 @@ fn an_upstream_field_of_another_family_is_left_alone() {
     assert_eq!(headers["x-ratelimit-limit"], "7");
 }
 
+/// All values, by name.
+fn sorted(headers: &HeaderMap) -> Vec<(&HeaderName, Vec<&HeaderValue>)> {
+    let mut all: Vec<_> = headers
+        .keys()
+        .map(|name| (name, headers.get_all(name).iter().collect()))
+        .collect();
+    all.sort_by_key(|(name, _): &(&HeaderName, _)| name.as_str());
+    all
+}
+
+#[test]
+fn fields_of_others_stay_however_many_there_are() {
+    let others = [
+        ("content-type", "text/plain"),
+        ("content-length", "5"),
+        ("x-one", "1"),
+        ("ratelimit", "theirs"),
+        ("set-cookie", "a=1"),
+        ("x-ratelimit-limit", "7"),
+        ("x-two", "2"),
+        ("set-cookie", "b=2"),
+        ("x-three", "3"),
+        ("ratelimit-limit", "7"),
+        ("x-four", "4"),
+    ];
+    let styles = (0..8).map(|bits| {
+        let families = [
+            HeaderStyle::IETF,
+            HeaderStyle::TRIPLE,
+            HeaderStyle::X_RATELIMIT,
+        ];
+        let chosen = (0..3).filter(|family| bits >> family & 1 == 1);
+        chosen.fold(HeaderStyle::NONE, |all, family| all | families[family])
+    });
+    for style in styles {
+        let mut api = Api::new("api", "10/60s", style);
+        let quotas = api.headers.policy().quotas().to_vec();
+        let decision = apply(&quotas, &mut api.record, NOW, Operation::Acquire(Cost::ONE)).decision;
+        let ours = api.write(&decision, NOW);
+        for (from, to) in (0..others.len()).flat_map(|a| (a..=others.len()).map(move |b| (a, b))) {
+            for room in [0, 32] {
+                let mut headers = HeaderMap::with_capacity(room);
+                for (name, value) in &others[from..to] {
+                    headers.append(*name, HeaderValue::from_static(value));
+                }
+                let mut expected = headers.clone();
+                expected.extend(ours.clone());
+                api.headers.write(&decision, NOW, &mut headers);
+                assert_eq!(
+                    sorted(&headers),
+                    sorted(&expected),
+                    "{style} {from}..{to} {room}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn policies_do_not_mix_however_many_there_are() {
+    let mut apis: Vec<_> = (1..=100)
+        .map(|limit| {
+            Api::new(
+                &format!("p{limit}"),
+                &format!("{limit}/60s"),
+                HeaderStyle::GATEWAY,
+            )
+        })
+        .collect();
+    for hit in 1..=3 {
+        for (limit, api) in (1..).zip(&mut apis) {
+            let headers = api.at(NOW + Duration::from_secs(hit), 1);
+            let remaining = number(&headers, "x-ratelimit-remaining").unwrap();
+            assert_eq!(number(&headers, "x-ratelimit-limit"), Some(limit));
+            assert!(remaining < limit);
+            let item = format!("\"p{limit}\";r={remaining};t=");
+            assert!(headers["ratelimit"].to_str().unwrap().starts_with(&item));
+            assert!(
+                headers["ratelimit-policy"]
+                    .to_str()
+                    .unwrap()
+                    .contains(&format!(";q={limit};"))
+            );
+        }
+    }
+}
+
 fn any_quota() -> impl Strategy<Value = Quota> {
     let wide = prop_oneof![1..1_000u64, 1..=1u64 << 52];
     let period = prop_oneof![1_000..100_000_000u64, 1_000..=1u64 << 52];
