@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Frame, SizeHint};
 
 use super::peer::InFlight;
-use super::upstream::{Exchange, Stalled};
+use super::upstream::{Broken, Exchange};
 use super::websocket::Tunnel;
 use crate::metrics::Outcome;
 
@@ -26,7 +26,8 @@ pub(super) struct Body {
 #[derive(Debug)]
 enum Kind {
     Ours(Option<Bytes>),
-    Theirs(Incoming, Exchange),
+    /// In a box: answers are moved about.
+    Theirs(Box<Exchange>),
     /// None: what follows is no HTTP.
     Tunnel(Option<Box<Tunnel>>),
 }
@@ -47,8 +48,8 @@ impl Body {
     }
 
     /// What the upstream sends.
-    pub(super) fn streamed(body: Incoming, exchange: Exchange) -> Self {
-        Self::new(Kind::Theirs(body, exchange))
+    pub(super) fn streamed(exchange: Exchange) -> Self {
+        Self::new(Kind::Theirs(Box::new(exchange)))
     }
 
     /// What comes after the answer.
@@ -94,15 +95,6 @@ impl Body {
     }
 }
 
-/// The upstream broke off, or took too long.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
-    #[error("the upstream broke off")]
-    Off(#[from] hyper::Error),
-    #[error(transparent)]
-    Stalled(#[from] Stalled),
-}
-
 impl hyper::body::Body for Body {
     type Data = Bytes;
     type Error = Broken;
@@ -113,20 +105,7 @@ impl hyper::body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match &mut self.kind {
             Kind::Ours(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Theirs(body, exchange) => match Pin::new(body).poll_frame(cx) {
-                Poll::Ready(None) => {
-                    exchange.complete();
-                    Poll::Ready(None)
-                }
-                Poll::Ready(Some(frame)) => {
-                    exchange.goes_on();
-                    Poll::Ready(Some(frame.map_err(Into::into)))
-                }
-                Poll::Pending => match exchange.poll_stalled(cx) {
-                    Poll::Ready(stalled) => Poll::Ready(Some(Err(stalled.into()))),
-                    Poll::Pending => Poll::Pending,
-                },
-            },
+            Kind::Theirs(exchange) => exchange.poll_frame(cx),
             Kind::Tunnel(_) => Poll::Ready(None),
         }
     }
@@ -134,7 +113,7 @@ impl hyper::body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Ours(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Kind::Theirs(body, _) => body.is_end_stream(),
+            Kind::Theirs(exchange) => exchange.body().is_end_stream(),
             Kind::Tunnel(_) => true,
         }
     }
@@ -144,19 +123,8 @@ impl hyper::body::Body for Body {
             Kind::Ours(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Kind::Theirs(body, _) => body.size_hint(),
+            Kind::Theirs(exchange) => exchange.body().size_hint(),
             Kind::Tunnel(_) => SizeHint::with_exact(0),
-        }
-    }
-}
-
-/// A connection to the upstream whose answer was read to its end can be used again.
-impl Drop for Body {
-    fn drop(&mut self) {
-        if let Kind::Theirs(body, exchange) = &mut self.kind
-            && body.is_end_stream()
-        {
-            exchange.complete();
         }
     }
 }

@@ -30,6 +30,7 @@ pub(super) struct Progress {
     /// Milliseconds from `start` to the latest part that was passed on.
     latest: AtomicU64,
     waits_for_client: AtomicBool,
+    over: AtomicBool,
     fault: AtomicU8,
 }
 
@@ -61,6 +62,7 @@ impl Upload {
             start,
             latest: AtomicU64::new(0),
             waits_for_client: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             fault: AtomicU8::new(0),
         });
         let watched = Arc::clone(&progress);
@@ -85,6 +87,11 @@ impl Progress {
         self.waits_for_client.load(Ordering::Relaxed)
     }
 
+    /// Whether nothing more of it will be passed on.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
     /// Why the body broke off, if it did.
     pub(super) fn fault(&self) -> Option<Fault> {
         match self.fault.load(Ordering::Relaxed) {
@@ -106,6 +113,14 @@ impl Progress {
         };
         self.fault.store(number, Ordering::Relaxed);
         BrokenOff
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Self::Watched { progress, .. } = self {
+            progress.over.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sending an admitted request to the upstream and its answer back, both as they come.
 
+mod connection;
 mod dial;
 mod exchange;
 mod pool;
@@ -25,11 +26,11 @@ use super::validity::is_plain_chunked;
 use super::websocket::{self, Tunnel};
 use crate::config::{Settings, Upstream};
 use crate::traces;
+use connection::Connection;
 use dial::Dial;
-use pool::Connection;
 
 pub(crate) use dial::connector;
-pub(super) use exchange::{Exchange, Stalled};
+pub(super) use exchange::{Broken, Exchange};
 pub(super) use pool::Pool;
 
 /// An upstream, and how it is treated.
@@ -137,8 +138,13 @@ impl Target {
             head: self.times.head,
             progress: progress.as_deref(),
         };
-        let (mut response, connection) = self.ask(request, &waiting, pool, id).await?;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let (mut response, mut connection) = self.ask(request, &waiting, pool, id).await?;
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        // What the request still sends must not wait until the client takes the answer.
+        if switched || progress.as_deref().is_some_and(|it| !it.is_over()) {
+            connection.detach();
+        }
+        if switched {
             return match client {
                 Some(client) if websocket::agrees(response.headers()) => {
                     let upstream = hyper::upgrade::on(&mut response);
@@ -150,8 +156,10 @@ impl Target {
                 _ => Err(UPSTREAM_FAILED),
             };
         }
-        let exchange = Exchange::new(connection, Arc::clone(pool), start, self.times.idle, end);
-        answered(response, exchange, id)
+        let (idle, pool) = (self.times.idle, Arc::clone(pool));
+        answered(response, id, |body| {
+            Exchange::new(body, connection, pool, start, idle, end)
+        })
     }
 
     /// The request as the upstream gets it.
@@ -284,15 +292,14 @@ async fn attempt(
     waiting: &Waiting<'_>,
     id: &RequestId,
 ) -> Result<Response<Incoming>, Attempt> {
-    let mut answer = std::pin::pin!(connection.sender.try_send_request(request));
-    let patience = &mut connection.patience;
+    let mut answer = std::pin::pin!(connection.send(request));
     let answer = poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+        if let Poll::Ready(answer) = connection.poll_for(cx, |cx| answer.as_mut().poll(cx)) {
             return Poll::Ready(Some(answer));
         }
         loop {
             let deadline = waiting.deadline();
-            if patience.poll(cx, deadline).is_pending() {
+            if connection.poll_late(cx, deadline).is_pending() {
                 return Poll::Pending;
             }
             if waiting.deadline() <= deadline {
@@ -329,8 +336,8 @@ async fn attempt(
 /// The answer as the client gets it.
 fn answered(
     mut response: Response<Incoming>,
-    exchange: Exchange,
     id: &RequestId,
+    exchange: impl FnOnce(Incoming) -> Exchange,
 ) -> Result<Response<Body>, Failure> {
     let headers = response.headers_mut();
     if headers.contains_key(TRANSFER_ENCODING) {
@@ -343,5 +350,5 @@ fn answered(
     }
     strip_hop_by_hop(headers);
     *response.version_mut() = Version::HTTP_11;
-    Ok(response.map(|body| Body::streamed(body, exchange)))
+    Ok(response.map(|body| Body::streamed(exchange(body))))
 }

@@ -144,6 +144,10 @@ impl Worker {
 }
 
 async fn serve(mut accepted: UnboundedReceiver<Accepted>, shared: Arc<Shared>) {
+    for pool in &shared.pools {
+        let pool = Arc::clone(pool);
+        tokio::spawn(async move { pool.sweep().await });
+    }
     while let Some(accepted) = accepted.recv().await {
         tokio::spawn(connection::serve(accepted, Arc::clone(&shared)));
     }

@@ -15,6 +15,7 @@ mod checks;
 mod choosing;
 mod client;
 mod config;
+mod connections;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 mod edges;

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use hyper::client::conn::http1;
-use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
@@ -19,9 +17,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tower_service::Service;
 
-use super::pool::Connection;
+use super::connection::Connection;
 use crate::config::{Proxy, Upstream};
-use crate::serve::patience::Patience;
 use crate::serve::tls::HTTP1;
 
 /// Why there is no connection.
@@ -51,17 +48,17 @@ impl Dial {
         }
     }
 
-    /// A new connection, which lives as long as what is answered or its last use.
+    /// A new connection.
     pub(super) async fn connect(&self, end: Option<Instant>) -> Result<Connection, DialError> {
         let deadline = Instant::now() + self.within;
         let deadline = end.map_or(deadline, |end| end.min(deadline));
         let connecting = async {
             let io = self.connector.clone().call(self.address.clone()).await?;
             match &self.tls {
-                None => shake(io).await,
+                None => Ok(Connection::new(io).await?),
                 Some((tls, name)) => {
                     let io = tls.connect(name.clone(), io.into_inner()).await?;
-                    shake(TokioIo::new(io)).await
+                    Ok(Connection::new(TokioIo::new(io)).await?)
                 }
             }
         };
@@ -70,24 +67,6 @@ impl Dial {
             Err(_) => Err("it did not accept a connection in time".into()),
         }
     }
-}
-
-async fn shake<I>(io: I) -> Result<Connection, DialError>
-where
-    I: Read + Write + Send + Unpin + 'static,
-{
-    let (sender, connection) = http1::handshake(io).await?;
-    // It ends when its sender is dropped.
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            let error = &error as &dyn Error;
-            tracing::debug!(error, "a connection to the upstream ended");
-        }
-    });
-    Ok(Connection {
-        sender,
-        patience: Patience::default(),
-    })
 }
 
 impl fmt::Debug for Dial {

@@ -1,17 +1,21 @@
 //! One request on a connection to the upstream, while its answer comes.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::body::{Body as _, Frame, Incoming};
 use tokio::time::Instant;
 
-use super::pool::{Connection, Pool};
+use super::connection::Connection;
+use super::pool::Pool;
 
-/// The connection that an answer comes by. If the answer does not come to its end, the connection
-/// ends with it.
+/// An answer's body that comes, and the connection it comes by, which ends with it if it does not
+/// come to its end.
 #[derive(Debug)]
 pub(in crate::serve) struct Exchange {
+    body: Incoming,
     connection: Option<Connection>,
     pool: Arc<Pool>,
     start: Instant,
@@ -23,13 +27,20 @@ pub(in crate::serve) struct Exchange {
     waiting: Option<Instant>,
 }
 
-/// The answer did not go on in time.
+/// Why an answer did not come to its end.
 #[derive(Debug, thiserror::Error)]
-#[error("the upstream did not go on with its answer in time")]
-pub(in crate::serve) struct Stalled;
+pub(in crate::serve) enum Broken {
+    /// The upstream broke off.
+    #[error("the upstream broke off")]
+    Off(#[source] hyper::Error),
+    /// The next part did not come in time.
+    #[error("the upstream did not go on with its answer in time")]
+    Stalled,
+}
 
 impl Exchange {
     pub(super) const fn new(
+        body: Incoming,
         connection: Connection,
         pool: Arc<Pool>,
         start: Instant,
@@ -37,6 +48,7 @@ impl Exchange {
         end: Option<Instant>,
     ) -> Self {
         Self {
+            body,
             connection: Some(connection),
             pool,
             start,
@@ -46,26 +58,51 @@ impl Exchange {
         }
     }
 
-    /// A part of the answer came.
-    pub(in crate::serve) const fn goes_on(&mut self) {
-        self.waiting = None;
+    /// The next part.
+    pub(in crate::serve) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let Some(connection) = &mut self.connection else {
+            return Poll::Ready(None);
+        };
+        match connection.poll_frame(&mut self.body, cx) {
+            Poll::Ready(None) => {
+                self.complete();
+                Poll::Ready(None)
+            }
+            Poll::Ready(frame) => {
+                self.waiting = None;
+                Poll::Ready(frame.map(|frame| frame.map_err(Broken::Off)))
+            }
+            Poll::Pending => {
+                let waiting = *self.waiting.get_or_insert_with(Instant::now);
+                let idle = waiting + self.idle;
+                let deadline = self.end.map_or(idle, |end| end.min(idle));
+                ready!(connection.poll_late(cx, deadline));
+                Poll::Ready(Some(Err(Broken::Stalled)))
+            }
+        }
     }
 
-    /// The next part is not there: ready if that has been so for too long.
-    pub(in crate::serve) fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Stalled> {
-        let Some(connection) = &mut self.connection else {
-            return Poll::Pending;
-        };
-        let waiting = *self.waiting.get_or_insert_with(Instant::now);
-        let idle = waiting + self.idle;
-        let deadline = self.end.map_or(idle, |end| end.min(idle));
-        connection.patience.poll(cx, deadline).map(|()| Stalled)
+    /// What the body knows of itself.
+    pub(in crate::serve) const fn body(&self) -> &Incoming {
+        &self.body
     }
 
     /// The answer is there to its last byte: the connection is free for another request.
-    pub(in crate::serve) fn complete(&mut self) {
+    fn complete(&mut self) {
         if let Some(connection) = self.connection.take() {
             self.pool.put(self.start, connection);
+        }
+    }
+}
+
+/// Who takes the last byte need not ask for more.
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if self.body.is_end_stream() {
+            self.complete();
         }
     }
 }

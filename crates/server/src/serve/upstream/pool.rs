@@ -5,65 +5,86 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper::client::conn::http1::SendRequest;
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
-use crate::serve::patience::Patience;
-use crate::serve::upload::Upload;
+use super::connection::Connection;
 
-/// The most idle connections that are kept.
-const MOST: usize = 256;
+/// The most idle connections that are kept. All of them were in use at once, and not long ago.
+const MOST: usize = 1024;
 
 /// A connection that nobody needed for so long is closed rather than used: something on the way
 /// may have forgotten it.
 const LONGEST_IDLE: Duration = Duration::from_secs(90);
 
-/// A connection to the upstream.
-#[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) sender: SendRequest<Upload>,
-    pub(super) patience: Patience,
-}
+/// Idle connections are looked at so often, for those that the upstream has closed.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Idle connections, the oldest first.
 #[derive(Debug, Default)]
-pub(in crate::serve) struct Pool(Mutex<VecDeque<(Instant, Connection)>>);
+pub(in crate::serve) struct Pool {
+    idle: Mutex<VecDeque<(Instant, Connection)>>,
+    /// There is one that was not there.
+    filled: Notify,
+}
 
 impl Pool {
     /// The connection that was used last, if one is there.
     pub(super) fn take(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.idle();
-        while let Some((since, connection)) = idle.pop_back() {
-            if now.saturating_duration_since(since) > LONGEST_IDLE {
-                // All others are older.
-                idle.clear();
-                return None;
-            }
-            if connection.sender.is_ready() {
-                return Some(connection);
-            }
+        let (since, connection) = idle.pop_back()?;
+        if is_old(now, since) {
+            // All others are older.
+            idle.clear();
+            return None;
         }
-        None
+        Some(connection)
     }
 
     /// Keeps a connection that was given a request at `since`, and has answered it.
-    pub(super) fn put(&self, since: Instant, connection: Connection) {
-        // One whose request is still being sent, though it is answered, is not ready.
-        if !connection.sender.is_ready() {
+    pub(super) fn put(&self, since: Instant, mut connection: Connection) {
+        // One that is not ready has more to do before it sees that it is, or cannot be used again.
+        if !connection.is_ready() && !connection.look() {
             return;
         }
         let mut idle = self.idle();
-        if idle
-            .front()
-            .is_some_and(|(oldest, _)| since.saturating_duration_since(*oldest) > LONGEST_IDLE)
-            || idle.len() >= MOST
+        if idle.len() >= MOST
+            && let Some((_, oldest)) = idle.pop_front()
         {
-            idle.pop_front();
+            oldest.close();
         }
         idle.push_back((since, connection));
+        if idle.len() == 1 {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Closes those that nobody needed for too long or the upstream has closed, for ever.
+    pub(in crate::serve) async fn sweep(&self) {
+        loop {
+            if self.idle().is_empty() {
+                self.filled.notified().await;
+            }
+            sleep(LOOK).await;
+            self.look(Instant::now());
+        }
+    }
+
+    fn look(&self, now: Instant) {
+        let mut idle = self.idle();
+        while let Some((_, old)) = idle.pop_front_if(|(since, _)| is_old(now, *since)) {
+            old.close();
+        }
+        // The others were looked at when they were used.
+        let is_recent = |since| now.saturating_duration_since(since) < LOOK;
+        idle.retain_mut(|(since, connection)| is_recent(*since) || connection.look());
     }
 
     fn idle(&self) -> MutexGuard<'_, VecDeque<(Instant, Connection)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_old(now: Instant, since: Instant) -> bool {
+    now.saturating_duration_since(since) > LONGEST_IDLE
 }
