@@ -22,8 +22,10 @@ ARG PROFILE=release
 ARG FEATURES=redis-tls,dynamodb,memcached,otlp
 WORKDIR /src
 COPY . .
-RUN cargo build --locked --profile "$PROFILE" -p tollgate-server --features "$FEATURES" \
-    && cp "target/$(test "$PROFILE" = dev && echo debug || echo "$PROFILE")/tollgate" /tollgate
+# Nothing but the program is kept: the rest is gigabytes that no later build reads.
+RUN CARGO_INCREMENTAL=0 cargo build --locked --profile "$PROFILE" -p tollgate-server --features "$FEATURES" \
+    && cp "target/$(test "$PROFILE" = dev && echo debug || echo "$PROFILE")/tollgate" /tollgate \
+    && rm -rf target
 
 FROM runtime
 # For stores that are reached by TLS.
