@@ -33,6 +33,7 @@ pub(crate) use paths::{is_admin, shown};
 pub(crate) use reply::{Failed, Json, body, document, query};
 
 use crate::engine::Engine;
+use crate::v1;
 
 /// The largest body that is read: more than any rule takes.
 const MAX_BODY: usize = 1 << 20;
@@ -63,6 +64,7 @@ pub(crate) struct Caller {
 pub(crate) struct Admin {
     access: Access,
     router: Router,
+    engine: Option<Arc<Engine>>,
 }
 
 impl Admin {
@@ -75,7 +77,18 @@ impl Admin {
                 Failed::new(StatusCode::METHOD_NOT_ALLOWED, detail)
             })
             .layer(DefaultBodyLimit::max(MAX_BODY));
-        Self { access, router }
+        Self {
+            access,
+            router,
+            engine: None,
+        }
+    }
+
+    /// With checks that do not go through the router: other services ask for every request of
+    /// theirs.
+    pub(crate) fn with_checks(mut self, engine: Arc<Engine>) -> Self {
+        self.engine = Some(engine);
+        self
     }
 
     /// Answers a request. What every answer has, such as its id in a header, is written by who calls.
@@ -91,9 +104,16 @@ impl Admin {
     {
         let path = request.uri().path().to_owned();
         let method = request.method().clone();
-        let mut response = match self.access.admits(&request, caller) {
-            Err(failed) => failed.into_response(),
-            Ok(()) => self.routed(request.map(Body::new), caller, id).await,
+        let mut response = match (self.access.admits(&request, caller), &self.engine) {
+            (Err(failed), _) => failed.into_response(),
+            (Ok(()), Some(engine)) if method == Method::POST && path == v1::CHECK => {
+                match checked(engine, request.into_body()).await {
+                    Ok(response) => return response,
+                    Err(failed) => failed.into_response(),
+                }
+            }
+            // In a box: what checks need stays small.
+            (Ok(()), _) => Box::pin(self.routed(request.map(Body::new), caller, id)).await,
         };
         let problem = response.extensions_mut().remove::<Problem>();
         let audited = response.extensions_mut().remove::<Audited>();
@@ -136,4 +156,17 @@ impl Admin {
         let Ok(response) = self.router.clone().call(request).await;
         response
     }
+}
+
+/// The answer to a check; one that is refused because of what it asks goes the way of all problems.
+async fn checked<B>(engine: &Engine, body: B) -> Result<Response<Bytes>, Failed>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<axum::BoxError>,
+{
+    let answer = v1::check(engine, &reply::read(body).await?).await?;
+    let mut response = Json(answer).into_bytes();
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(CACHE_CONTROL, no_store);
+    Ok(response)
 }

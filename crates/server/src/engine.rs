@@ -9,13 +9,14 @@ mod tests;
 mod verdict;
 
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use tollgate::{Clock, Decision, Error, Key, Permit, RateLimit, SystemClock, Timestamp};
-use tollgate_http::Problem;
+use tollgate_http::{Limit as _, Problem};
 
 use crate::identity::{Digester, Identity, Resolver};
 use crate::rules::{Counted, Facts, LiveRule, Mode, Ruling, Table};
@@ -139,30 +140,80 @@ impl Engine {
     /// # Errors
     /// 500 where no decision could be made at all; a store that does not answer is no such case.
     pub(crate) async fn answer(&self, question: &Question<'_>) -> Result<Verdict, Problem> {
+        let key = self.key(question.identity);
         let now = SystemClock.now();
         let path = path::normalised(question.path);
         let facts = facts(question, &path, now);
-        let (kind, value) = (question.identity.kind(), question.identity.value());
-        let rule = Arc::clone(self.table().choose(kind, value, &facts));
-        let key = self.key(question.identity);
-        let verdict = |outcome| Verdict::new(Arc::clone(&rule), outcome, now);
-        if let Some(until) = self.blocks.until(kind, &key, now) {
-            return Ok(verdict(Outcome::BlockedUntil(until)));
-        }
-        let counted = match rule.ruling(value, &facts) {
-            Ruling::Free => return Ok(verdict(Outcome::Free)),
-            Ruling::Blocked => {
-                return Ok(verdict(Outcome::Blocked).in_shadow_of(rule.rule().mode));
-            }
-            Ruling::Counted(counted) => counted,
+        let rule = self.rule(question, &facts);
+        let counted = match self.uncounted(&rule, question, &facts, &key) {
+            ControlFlow::Break(verdict) => return Ok(verdict),
+            ControlFlow::Continue(counted) => counted,
         };
         let cost = rule.rule().cost.saturating_mul(question.times);
         let (outcome, permit) = self
             .count(&rule, counted, &key, cost, question.intent)
             .await?;
-        Ok(verdict(outcome)
+        let mode = rule.rule().mode;
+        Ok(Verdict::new(Arc::clone(&rule), outcome, now)
             .counted(counted, permit)
-            .in_shadow_of(rule.rule().mode))
+            .in_shadow_of(mode))
+    }
+
+    /// The answer to a question about a request that is served here, if it takes no waiting; the
+    /// key is that of its identity. `None`: nothing was charged.
+    pub(crate) fn answer_now(
+        &self,
+        question: &Question<'_>,
+        key: &Key<'static>,
+    ) -> Option<Verdict> {
+        let now = SystemClock.now();
+        let path = path::normalised(question.path);
+        let facts = facts(question, &path, now);
+        let rule = self.rule(question, &facts);
+        let counted = match self.uncounted(&rule, question, &facts, key) {
+            ControlFlow::Break(verdict) => {
+                return Some(verdict.forwarding(self.resolver.forwarded(question.identity)));
+            }
+            ControlFlow::Continue(counted) => counted,
+        };
+        let (Some(limit), None) = (&counted.limit, &counted.slots) else {
+            return None;
+        };
+        // What fails is asked again, and told of there.
+        let decision = limit.charge_now(key, rule.rule().cost)?.ok()?;
+        let (outcome, mode) = (Outcome::Decided(decision), rule.rule().mode);
+        let verdict = Verdict::new(Arc::clone(&rule), outcome, now)
+            .counted(counted, None)
+            .in_shadow_of(mode);
+        Some(verdict.forwarding(self.resolver.forwarded(question.identity)))
+    }
+
+    fn rule(&self, question: &Question<'_>, facts: &Facts<'_>) -> Arc<LiveRule> {
+        let (kind, value) = (question.identity.kind(), question.identity.value());
+        Arc::clone(self.table().choose(kind, value, facts))
+    }
+
+    /// What is to be counted, or the answer where nothing is.
+    fn uncounted<'a>(
+        &self,
+        rule: &'a Arc<LiveRule>,
+        question: &Question<'_>,
+        facts: &Facts<'_>,
+        key: &Key<'static>,
+    ) -> ControlFlow<Verdict, &'a Counted> {
+        let verdict = |outcome| Verdict::new(Arc::clone(rule), outcome, facts.now);
+        let identity = question.identity;
+        if let Some(until) = self.blocks.until(identity.kind(), key, facts.now) {
+            return ControlFlow::Break(verdict(Outcome::BlockedUntil(until)));
+        }
+        match rule.ruling(identity.value(), facts) {
+            Ruling::Free => ControlFlow::Break(verdict(Outcome::Free)),
+            Ruling::Blocked => {
+                let blocked = verdict(Outcome::Blocked);
+                ControlFlow::Break(blocked.in_shadow_of(rule.rule().mode))
+            }
+            Ruling::Counted(counted) => ControlFlow::Continue(counted),
+        }
     }
 
     async fn count(

@@ -24,7 +24,7 @@ pub(crate) use digest::Digester;
 pub(crate) use keys::KeyFile;
 pub use kind::{IdentityType, UnknownIdentityType};
 pub(crate) use phone::Region;
-pub(crate) use resolver::{Options, Resolver};
+pub(crate) use resolver::{AsOf, Options, Resolver};
 pub(crate) use stored_keys::{StoredKey, StoredKeys, digest as key_digest};
 pub(crate) use tokens::TokenOptions;
 

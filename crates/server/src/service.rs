@@ -104,9 +104,10 @@ impl Service {
         if let Some(keys) = settings.identity.api_keys.clone() {
             tasks.spawn(keys.watch());
         }
+        let checks = Arc::clone(&engine);
         Ok(Self {
             engine,
-            admin: Admin::new(access, router),
+            admin: Admin::new(access, router).with_checks(checks),
             rules,
             _keeping: keeping,
             apart: admin.listen.is_some(),

@@ -7,11 +7,11 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use crate::admin::Shared;
-pub(crate) use check::{CheckAnswer, CheckRequest};
+pub(crate) use check::{CheckAnswer, CheckRequest, PATH as CHECK, answer as check};
 
 /// The routes below `/v1`.
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
-        .route("/v1/check", post(check::check))
+        .route(CHECK, post(check::check))
         .route("/v1/forward-auth", get(forward_auth::ask))
 }

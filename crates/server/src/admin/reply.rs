@@ -7,9 +7,12 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{StatusCode, Uri};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tollgate_http::Problem;
+
+use super::MAX_BODY;
 
 /// A problem as an answer. Where the request is and what it is called are added outside.
 #[derive(Debug)]
@@ -64,25 +67,47 @@ impl IntoResponse for Failed {
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
 
-impl<T: Serialize> IntoResponse for Json<T> {
-    fn into_response(self) -> Response {
+impl<T: Serialize> Json<T> {
+    /// The answer, without a body of a kind of its own.
+    pub(super) fn into_bytes(self) -> http::Response<Bytes> {
         let text = serde_json::to_vec(&self.0).expect("our own documents serialise");
-        let mut response = Response::new(Body::from(text));
+        let mut response = http::Response::new(text.into());
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(CONTENT_TYPE, json);
         response
     }
 }
 
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        self.into_bytes().map(Body::from)
+    }
+}
+
 /// The body of a request, read whole.
 pub(crate) fn body(read: Result<Bytes, BytesRejection>) -> Result<Bytes, Failed> {
-    read.map_err(|rejection| {
-        let detail = match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => "The body is larger than 1 MiB",
-            _ => "The body broke off",
-        };
-        Failed::new(rejection.status(), detail)
-    })
+    read.map_err(|rejection| unread(rejection.status()))
+}
+
+/// The same of a body that no handler has asked for.
+pub(super) async fn read<B>(body: B) -> Result<Bytes, Failed>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<axum::BoxError>,
+{
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(read) => Ok(read.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(unread(StatusCode::PAYLOAD_TOO_LARGE)),
+        Err(_) => Err(unread(StatusCode::BAD_REQUEST)),
+    }
+}
+
+fn unread(status: StatusCode) -> Failed {
+    let detail = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => "The body is larger than 1 MiB",
+        _ => "The body broke off",
+    };
+    Failed::new(status, detail)
 }
 
 /// The document of a body, whose fields are named: a list of them in order is none.

@@ -96,6 +96,11 @@ impl Verdict {
         self.shadow || self.outcome.admits()
     }
 
+    /// When it was decided.
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// The id of the rule that decided.
     pub(crate) fn rule_id(&self) -> &str {
         self.rule.id()

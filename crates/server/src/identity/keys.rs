@@ -40,6 +40,11 @@ impl KeyFile {
         self.keys.load_full()
     }
 
+    /// Whether these are the keys that are known.
+    pub(super) fn is_known(&self, keys: &Arc<ApiKeys>) -> bool {
+        Arc::ptr_eq(&self.keys.load(), keys)
+    }
+
     /// Reads the file again whenever it changes, for ever. One that cannot be read changes nothing
     /// and is told of.
     pub(crate) async fn watch(self) {

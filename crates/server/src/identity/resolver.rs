@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
-use tollgate_http::{AddressPrefixes, Identified, Jwt, JwtClaims, Problem};
+use tollgate_http::{AddressPrefixes, ApiKeys, Identified, Jwt, JwtClaims, Problem};
 
 use super::custom::{cookie, parameter};
 use super::phone;
@@ -71,6 +72,10 @@ pub(crate) struct Resolver {
     jwt: Option<Jwt>,
     stored_keys: Option<StoredKeys>,
 }
+
+/// What says who a request counts for besides the request and the settings.
+#[derive(Clone, Debug)]
+pub(crate) struct AsOf(Option<Arc<ApiKeys>>);
 
 /// What one type says of a request.
 enum Found {
@@ -165,6 +170,23 @@ impl Resolver {
         match identity.kind() {
             IdentityType::IpAddress | IdentityType::Global => None,
             _ => HeaderValue::from_bytes(identity.value()).ok().map(Box::new),
+        }
+    }
+
+    /// As of what an identity is found now. `None`: the same request may be another's at any time,
+    /// since tokens expire, and keys of the store.
+    pub(crate) fn as_of(&self) -> Option<AsOf> {
+        let keys = self.options.api_keys.as_ref().map(KeyFile::known);
+        let lasts = self.jwt.is_none() && self.stored_keys.is_none();
+        lasts.then_some(AsOf(keys))
+    }
+
+    /// Whether it would still be found the same.
+    pub(crate) fn is_as_of(&self, as_of: &AsOf) -> bool {
+        match (&self.options.api_keys, &as_of.0) {
+            (None, None) => true,
+            (Some(file), Some(keys)) => file.is_known(keys),
+            _ => false,
         }
     }
 

@@ -8,7 +8,7 @@ use tollgate_http::{BodyStyle, Problem};
 use super::body::Body;
 
 /// As many header fields as an answer of ours has, and some.
-const FIELDS: usize = 24;
+pub(super) const FIELDS: usize = 12;
 
 /// Why a request has no answer but ours: what a problem document says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

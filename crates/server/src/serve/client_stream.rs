@@ -95,6 +95,11 @@ impl AsyncRead for ClientStream {
             let end = end.min(start + into.remaining());
             into.put_slice(&self.beginning[start..end]);
             self.unread.start = end as u8;
+            // And what came with it, so that a request is read as a whole. A connection that fails
+            // now does so again, or ends.
+            if self.unread.is_empty() {
+                let _ = Pin::new(&mut self.stream).poll_read(cx, into);
+            }
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_read(cx, into)

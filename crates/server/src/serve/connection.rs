@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use super::body::Body;
 use super::client_stream::ClientStream;
+use super::early::Early;
 use super::patience::Patience;
 use super::peer::Peer;
 use super::tls::HTTP2;
@@ -87,6 +88,7 @@ where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let service = service(&peer, shared);
+    let stream = Early::new(stream, Arc::clone(&peer), Arc::clone(shared));
     let connection = shared.http1.serve_connection(TokioIo::new(stream), service);
     let connection = pin!(connection.with_upgrades());
     bounded(connection, |it| it.graceful_shutdown(), &peer, shared).await

@@ -1,5 +1,7 @@
 //! One request: who asks, may they, and what is the answer.
 
+mod at_once;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +13,8 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tollgate::Limiter;
 use tollgate_http::{BodyStyle, ForwardedBy, Problem, RequestId, TrustedProxies};
+
+pub(super) use at_once::AtOnce;
 
 use super::answer;
 use super::body::Body;
@@ -87,6 +91,14 @@ impl Gateway {
         self.draining.store(true, Ordering::Relaxed);
     }
 
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    fn is_logging(&self) -> bool {
+        self.access_log && tracing::enabled!(tracing::Level::INFO)
+    }
+
     /// Answers a request.
     pub(super) async fn handle(
         &self,
@@ -95,13 +107,13 @@ impl Gateway {
         shared: &Shared,
     ) -> Response<Body> {
         let in_flight = peer.begin();
-        let logged = self.access_log && tracing::enabled!(tracing::Level::INFO);
+        let logged = self.is_logging();
         let start = Instant::now();
         let answering = self.requests.begin();
         let (mut parts, body) = request.into_parts();
         let id = RequestId::of(&parts.headers);
 
-        let draining = self.draining.load(Ordering::Relaxed);
+        let draining = self.is_draining();
         let probe = matches!(parts.uri.path(), "/health" | "/ready");
         let local = probe || self.service.is_admin(parts.uri.path());
         if !probe {
@@ -139,7 +151,8 @@ impl Gateway {
         response.body_mut().in_flight(in_flight);
         response.body_mut().begin_tunnel();
         if logged {
-            log(&parts, response.status(), start, probe, &id);
+            let path = parts.uri.path();
+            log(&parts.method, path, response.status(), start, probe, &id);
         }
         response
     }
@@ -153,7 +166,7 @@ impl Gateway {
         let (mut parts, body) = request.into_parts();
         let id = RequestId::of(&parts.headers);
         let mut response = if matches!(parts.uri.path(), "/health" | "/ready") {
-            let draining = self.draining.load(Ordering::Relaxed);
+            let draining = self.is_draining();
             Box::pin(self.probe(&parts, draining, &id)).await
         } else {
             let (client, trusted) = self.client(peer, &parts.headers);
@@ -237,11 +250,17 @@ impl Gateway {
     ) -> Response<Body> {
         let style = self.body.negotiated(&parts.headers);
         let (client, trusted) = self.client(peer.address(), &parts.headers);
-        let mut verdict = match self.service.engine.decide(parts, client).await {
+        let offered = peer.take_offered();
+        let decided = match peer.take_decided() {
+            Some(verdict) => Ok(verdict),
+            None => self.service.engine.decide(parts, client).await,
+        };
+        let mut verdict = match decided {
             Ok(verdict) => verdict,
             Err(problem) => return unidentified(problem, style, parts.uri.path(), id),
         };
         traces::decided(parts, verdict.rule_id(), verdict.origin());
+        peer.set_refused(!verdict.allowed());
         let mut response = if verdict.allowed() {
             let permit = verdict.take_permit();
             let origin = (peer, client, trusted, verdict.take_identity());
@@ -253,6 +272,9 @@ impl Gateway {
             }
             response
         } else {
+            if let Some(offered) = offered {
+                Box::pin(self.learn(parts, peer, &offered, style, shared)).await;
+            }
             let problem = verdict.problem();
             self.closed(parts, &problem)
                 .unwrap_or_else(|| told(problem, style, parts.uri.path(), id))
@@ -356,12 +378,19 @@ impl Gateway {
     }
 }
 
-fn log(parts: &Parts, status: StatusCode, start: Instant, probe: bool, id: &RequestId) {
+fn log(
+    method: &Method,
+    path: &str,
+    status: StatusCode,
+    start: Instant,
+    probe: bool,
+    id: &RequestId,
+) {
     // A u128 would be logged as a text.
     let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     let status = status.as_u16();
-    let path = admin::shown(parts.uri.path());
-    let (method, path) = (beginning(parts.method.as_str()), beginning(&path));
+    let path = admin::shown(path);
+    let (method, path) = (beginning(method.as_str()), beginning(&path));
     if probe {
         tracing::debug!(request_id = %id, method, path, status, millis, "probed");
     } else {

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::HeaderValue;
 
 use super::forwarding;
+use super::known::Offered;
 use super::open::Slot;
+use crate::engine::Verdict;
 
 /// The other end of a connection. While one of these is there, the connection has its place.
 #[derive(Debug)]
@@ -19,6 +21,12 @@ pub(super) struct Peer {
     begun: AtomicUsize,
     ended: AtomicUsize,
     sending: AtomicBool,
+    /// Its latest request was refused.
+    refused: AtomicBool,
+    /// The bytes of its latest request were kept for a moment.
+    offered: AtomicBool,
+    /// What was decided of its next request already.
+    decided: Mutex<Option<Box<Verdict>>>,
     /// A client asks for the same host again and again.
     forwarded: Mutex<Option<(HeaderValue, HeaderValue)>>,
     _slot: Slot,
@@ -34,6 +42,9 @@ impl Peer {
             begun: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             sending: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            offered: AtomicBool::new(false),
+            decided: Mutex::new(None),
             forwarded: Mutex::new(None),
             _slot: slot,
         }
@@ -60,6 +71,12 @@ impl Peer {
         InFlight(Arc::clone(self))
     }
 
+    /// A request came and was answered, all at once.
+    pub(super) fn answered(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// How many requests it has made, if none is being answered.
     pub(super) fn idle_after(&self) -> Option<usize> {
         let begun = self.begun.load(Ordering::Relaxed);
@@ -73,6 +90,46 @@ impl Peer {
 
     pub(super) fn set_sending(&self, may_send: bool) {
         self.sending.store(may_send, Ordering::Relaxed);
+    }
+
+    /// Whether its latest request was refused.
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_refused(&self, refused: bool) {
+        self.refused.store(refused, Ordering::Relaxed);
+    }
+
+    /// The bytes of its request of this number are kept for a moment.
+    pub(super) fn offer(&self, number: usize) -> Offered {
+        self.offered.store(true, Ordering::Relaxed);
+        self.called(number)
+    }
+
+    /// Those of the request that begun last, if they were kept.
+    pub(super) fn take_offered(&self) -> Option<Offered> {
+        let offered = self.offered.swap(false, Ordering::Relaxed);
+        offered.then(|| self.called(self.begun.load(Ordering::Relaxed)))
+    }
+
+    fn called(&self, number: usize) -> Offered {
+        Offered {
+            connection: std::ptr::from_ref(self).addr(),
+            number,
+        }
+    }
+
+    /// This was decided of its next request.
+    pub(super) fn decide(&self, verdict: Box<Verdict>) {
+        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        *decided = Some(verdict);
+    }
+
+    /// What was decided of its request already.
+    pub(super) fn take_decided(&self) -> Option<Verdict> {
+        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        decided.take().map(|verdict| *verdict)
     }
 
     /// Whether the latest request was for this host, too, and it was found to be one.
@@ -94,7 +151,9 @@ impl Peer {
             Some((of, value)) if of == host => value.clone(),
             _ => {
                 let value = forwarding::forwarded(&[self.address], Some(host), self.scheme());
-                *latest = Some((host.clone(), value.clone()));
+                // A copy: the value that came keeps all that was read with it, which is 8 KiB.
+                let host = forwarding::value(host.to_str().unwrap_or_default());
+                *latest = Some((host, value.clone()));
                 value
             }
         }

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::connection;
 use super::gateway::Gateway;
+use super::known::Memo;
 use super::open::{Drain, Open, Slot};
 use super::tls::Tls;
 use super::upstream::Pool;
@@ -40,6 +42,8 @@ pub(super) struct Shared {
     pub(super) http2: http2::Builder<TokioExecutor>,
     /// How long a client may take to send the head of a request, or take no part of an answer.
     pub(super) patience: Duration,
+    /// The requests that were refused here.
+    pub(super) memo: Mutex<Memo>,
 }
 
 impl Shared {
@@ -71,6 +75,7 @@ impl Shared {
             http1,
             http2,
             patience: settings.header_timeout,
+            memo: Mutex::new(Memo::new()),
         }
     }
 }

@@ -18,6 +18,10 @@ impl Traces {
         Ok(Self)
     }
 
+    pub(crate) const fn are_sent(&self) -> bool {
+        false
+    }
+
     pub(crate) fn begin(
         &self,
         _: &mut Parts,

@@ -76,6 +76,11 @@ impl Traces {
         })))
     }
 
+    /// Whether there is a span of each request.
+    pub(crate) const fn are_sent(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// A request has come; `trusted` is asked whether what it says of its trace counts.
     pub(crate) fn begin(
         &self,

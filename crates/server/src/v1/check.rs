@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::admin::{Failed, Json, MOST, Shared, body, document};
-use crate::engine::{Intent, Question};
+use crate::engine::{Engine, Intent, Question};
 use crate::identity::IdentityType;
 
 /// What is asked.
@@ -56,11 +56,19 @@ pub(crate) struct CheckAnswer {
     origin: &'static str,
 }
 
+/// Where this is asked.
+pub(crate) const PATH: &str = "/v1/check";
+
 pub(super) async fn check(
     State(Shared { engine, .. }): State<Shared>,
     read: Result<Bytes, BytesRejection>,
 ) -> Result<Json<CheckAnswer>, Failed> {
-    let asked: CheckRequest = document(&body(read)?)?;
+    answer(&engine, &body(read)?).await.map(Json)
+}
+
+/// The answer to a question with this body.
+pub(crate) async fn answer(engine: &Engine, body: &[u8]) -> Result<CheckAnswer, Failed> {
+    let asked: CheckRequest = document(body)?;
     let Named {
         r#type: kind,
         value,
@@ -99,7 +107,7 @@ pub(super) async fn check(
         .await?;
     let numbers = verdict.numbers();
     let allowed = verdict.allowed();
-    Ok(Json(CheckAnswer {
+    Ok(CheckAnswer {
         allowed,
         rule_id: verdict.rule_id().into(),
         limit: numbers.limit,
@@ -110,7 +118,7 @@ pub(super) async fn check(
             .map(|wait| wait.as_secs_f64()),
         reset_after: numbers.reset_after.map(|wait| wait.as_secs_f64()),
         origin: verdict.origin(),
-    }))
+    })
 }
 
 /// Without the identity.

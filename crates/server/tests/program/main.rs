@@ -37,6 +37,7 @@ mod process;
 mod proxy;
 #[cfg(feature = "redis")]
 mod redis;
+mod refused;
 mod replay;
 #[cfg(feature = "redis")]
 mod ruled;
