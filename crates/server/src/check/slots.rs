@@ -55,7 +55,7 @@ pub(super) fn run(args: &CheckArgs, given: &Given<'_>) -> Outcome {
             field: "slots",
             fix: "such as 4",
         })?;
-    let ttl = given.flag("ttl", values::duration)?.unwrap_or(TTL);
+    let ttl = given.flag("ttl", values::ttl)?.unwrap_or(TTL);
     let backend = store::given(given)?;
     let prefix = store::prefix(given)?;
     // The name is part of a key: the same rules as for a policy.

@@ -282,6 +282,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     duration::parse_positive(text).map_err(Into::into)
 }
 
+/// How long a slot may be held without a sign of its holder.
+pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+    let ttl = duration(text)?;
+    let most = Some(ttl).filter(|ttl| *ttl <= YEAR);
+    most.ok_or_else(|| "write 365 days (8760h) or less".into())
+}
+
 pub(crate) fn delay(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(Into::into)
 }

@@ -125,6 +125,7 @@ fn what_cannot_be_asked_of_slots_is_2_and_said() {
         (&["--slots", "0"][..], "--slots: \"0\""),
         (&["--slots", "-1"], "--slots: \"-1\""),
         (&["--slots", "4", "--ttl", "0s"], "--ttl: \"0s\""),
+        (&["--slots", "4", "--ttl", "8761h"], "--ttl: \"8761h\""),
         (
             &["--slots", "4", "--quota", "5/s"],
             "--quota and --slots: give one of them",
