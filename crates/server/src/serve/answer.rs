@@ -3,7 +3,7 @@
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
-use tollgate_http::{BodyStyle, Problem};
+use tollgate_http::{BodyStyle, Problem, RequestId};
 
 use super::body::Body;
 
@@ -33,12 +33,13 @@ pub(super) fn json_text(status: StatusCode, text: String) -> Response<Body> {
 }
 
 /// A problem document in the style that the request asks for.
-pub(super) fn problem(problem: &Problem, style: BodyStyle) -> Response<Body> {
-    respond(
-        problem.status(),
-        style.content_type(),
-        problem.to_json(style),
-    )
+pub(super) fn problem(
+    problem: &Problem,
+    (path, id): (&str, &RequestId),
+    style: BodyStyle,
+) -> Response<Body> {
+    let text = problem.to_json_of(path, id.as_str(), style);
+    respond(problem.status(), style.content_type(), text)
 }
 
 fn respond(status: StatusCode, content_type: HeaderValue, text: Vec<u8>) -> Response<Body> {

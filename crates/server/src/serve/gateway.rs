@@ -212,7 +212,7 @@ impl Gateway {
             (_, path) => {
                 let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Use GET or HEAD");
                 let style = self.body.negotiated(&parts.headers);
-                let mut response = told(problem, style, path, id);
+                let mut response = told(&problem, style, path, id);
                 response
                     .headers_mut()
                     .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -264,9 +264,10 @@ impl Gateway {
         let mut response = if verdict.allowed() {
             let permit = verdict.take_permit();
             let origin = (peer, client, trusted, verdict.take_identity());
-            let admitted = self.admitted(parts, body, origin, shared, id).await;
+            // In a box: a connection has room for it only while it is needed.
+            let admitted = Box::pin(self.admitted(parts, body, origin, shared, id)).await;
             let mut response =
-                admitted.unwrap_or_else(|problem| told(problem, style, parts.uri.path(), id));
+                admitted.unwrap_or_else(|problem| told(&problem, style, parts.uri.path(), id));
             if let Some(permit) = permit {
                 response.body_mut().hold(permit);
             }
@@ -277,7 +278,7 @@ impl Gateway {
             }
             let problem = verdict.problem();
             self.closed(parts, &problem)
-                .unwrap_or_else(|| told(problem, style, parts.uri.path(), id))
+                .unwrap_or_else(|| told(&problem, style, parts.uri.path(), id))
         };
         verdict.write_headers(response.headers_mut());
         unenforced(&verdict, id);
@@ -399,9 +400,8 @@ fn log(
 }
 
 /// A problem of this request.
-fn told(problem: Problem, style: BodyStyle, path: &str, id: &RequestId) -> Response<Body> {
-    let problem = problem.with_instance(path).with_request_id(id.as_str());
-    let mut response = answer::problem(&problem, style);
+fn told(problem: &Problem, style: BodyStyle, path: &str, id: &RequestId) -> Response<Body> {
+    let mut response = answer::problem(problem, (path, id), style);
     response
         .body_mut()
         .set_outcome(Outcome::of(problem.status()));
@@ -420,7 +420,7 @@ fn unenforced(verdict: &Verdict, id: &RequestId) {
 /// Nobody knows whom the request counts for.
 fn unidentified(problem: Problem, style: BodyStyle, path: &str, id: &RequestId) -> Response<Body> {
     let asks = problem.status() == StatusCode::UNAUTHORIZED;
-    let mut response = told(problem, style, path, id);
+    let mut response = told(&problem, style, path, id);
     if asks {
         let challenge = HeaderValue::from_static("Bearer");
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);

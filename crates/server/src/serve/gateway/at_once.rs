@@ -58,8 +58,7 @@ impl Gateway {
         let id = RequestId::of(&known.headers);
         let problem = verdict.problem();
         let status = problem.status();
-        let problem = problem.with_instance(&*known.path);
-        let body = problem.with_request_id(id.as_str()).to_json(known.style);
+        let body = problem.to_json_of(&known.path, id.as_str(), known.style);
         let mut headers = HeaderMap::with_capacity(FIELDS);
         headers.insert(CONTENT_TYPE, known.style.content_type());
         verdict.write_headers(&mut headers);
