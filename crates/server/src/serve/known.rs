@@ -80,7 +80,7 @@ impl Memo {
         if self.sets.is_empty() || head.len() > LONGEST {
             return None;
         }
-        let set = &self.sets[place(&self.hasher, head)];
+        let set = &self.sets[place(&self.hasher, head, peer)];
         let mut known = set.known.iter().flatten();
         let known = known.find(|known| *known.head == *head && known.peer == peer)?;
         Some((known, &mut self.date))
@@ -105,7 +105,7 @@ impl Memo {
         if self.sets.is_empty() {
             self.sets = (0..SETS).map(|_| Set::default()).collect();
         }
-        let set = &mut self.sets[place(&self.hasher, &known.head)];
+        let set = &mut self.sets[place(&self.hasher, &known.head, known.peer)];
         let same = |it: &Option<Box<Known>>| match it {
             None => true,
             Some(it) => it.head == known.head && it.peer == known.peer,
@@ -118,8 +118,9 @@ impl Memo {
     }
 }
 
-fn place(hasher: &RandomState, head: &[u8]) -> usize {
-    hasher.hash_one(head) as usize % SETS
+/// By the peer, too: the clients of one program all send the same bytes.
+fn place(hasher: &RandomState, head: &[u8], peer: IpAddr) -> usize {
+    hasher.hash_one((head, peer)) as usize % SETS
 }
 
 /// Whether this is the head of one request and nothing else. A parser may end a head at any empty
@@ -223,6 +224,8 @@ impl fmt::Debug for Memo {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -250,6 +253,14 @@ mod tests {
         ] {
             assert!(!is_one_head(other.as_bytes()), "{other:?}");
         }
+    }
+
+    #[test]
+    fn clients_that_send_the_same_do_not_share_a_place() {
+        let hasher = RandomState::default();
+        let peers = (0..64).map(|n| IpAddr::from([192, 0, 2, n]));
+        let places: HashSet<_> = peers.map(|peer| place(&hasher, b"GET /", peer)).collect();
+        assert!(places.len() > 64 / WAYS, "{}", places.len());
     }
 
     #[test]
