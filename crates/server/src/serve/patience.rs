@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep};
 
 /// A timer that is set rarely: while deadlines only move on, it is left as it is, and looks at the
@@ -14,6 +15,11 @@ pub(super) struct Patience(Option<Pin<Box<Sleep>>>);
 impl Patience {
     /// Ready once the deadline is past.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        // A timer never rings for a task that has used up its turn, as one does in every turn whose
+        // other end never stops sending.
+        if !has_budget_remaining() && Instant::now() >= deadline {
+            return Poll::Ready(());
+        }
         let sleep = self
             .0
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
@@ -33,6 +39,7 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::pin::pin;
     use std::time::Duration;
 
     use super::*;
@@ -64,5 +71,24 @@ mod tests {
         assert!(!later.await);
         poll_fn(|cx| patience.poll(cx, at(30))).await;
         assert_reached(at(30));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_used_up_its_turn_is_late_all_the_same() {
+        tokio::time::pause();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut patience = Patience::default();
+        let in_use = async |patience: &mut Patience| {
+            poll_fn(|cx| {
+                while has_budget_remaining() {
+                    let _ = pin!(tokio::task::coop::consume_budget()).poll(cx);
+                }
+                Poll::Ready(patience.poll(cx, deadline).is_ready())
+            })
+            .await
+        };
+        assert!(!in_use(&mut patience).await);
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert!(in_use(&mut patience).await);
     }
 }

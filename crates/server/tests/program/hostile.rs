@@ -1,9 +1,11 @@
 //! Clients and upstreams that mean harm, or are made by somebody in a hurry.
 
 use std::io::{Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::client::{Connection, get, read_head};
-use crate::process::{Gateway, eventually};
+use crate::process::{Gateway, LONG, eventually};
 use crate::upstream::{OK, answering, serving};
 
 fn in_front_of(upstream: std::net::SocketAddr, arguments: &[&str]) -> Gateway {
@@ -57,6 +59,43 @@ fn a_body_that_the_upstream_frames_twice_or_oddly_is_not_garbled() {
     let coded =
         of("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
     assert_eq!(coded.status, 502);
+}
+
+/// Interim answers without end leave no moment in which nothing is there to be read.
+#[test]
+fn an_upstream_that_never_comes_to_its_answer_is_late() {
+    let upstream = serving(|mut stream| {
+        read_head(&mut stream);
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+        while stream.get_mut().write_all(interim.as_bytes()).is_ok() {}
+    });
+    for setting in ["--upstream-timeout", "--request-timeout"] {
+        let gateway = in_front_of(upstream, &[setting, "300ms"]);
+        assert_eq!(get(gateway.address, "/").status, 504, "{setting}");
+    }
+}
+
+#[test]
+fn an_answer_without_end_has_one_though_the_client_is_the_slower() {
+    let upstream = serving(|mut stream| {
+        read_head(&mut stream);
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n";
+        let mut sent = stream.get_mut().write_all(head);
+        while sent.is_ok() {
+            sent = stream.get_mut().write_all(&[b'x'; 0x1_0000]);
+        }
+    });
+    let gateway = in_front_of(upstream, &["--request-timeout", "300ms"]);
+    let mut client = Connection::new(gateway.address);
+    let start = Instant::now();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(client.head().0, 200);
+    let mut part = [0; 0x1_0000];
+    while let Ok(1..) = client.stream.read(&mut part) {
+        assert!(start.elapsed() < LONG / 2, "it still comes");
+        // So the upstream is never waited for.
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

@@ -33,8 +33,8 @@ pub(in crate::serve) enum Broken {
     /// The upstream broke off.
     #[error("the upstream broke off")]
     Off(#[source] hyper::Error),
-    /// The next part did not come in time.
-    #[error("the upstream did not go on with its answer in time")]
+    /// The next part, or all of it, did not come in time.
+    #[error("the upstream did not go on with its answer, or end it, in time")]
     Stalled,
 }
 
@@ -70,6 +70,10 @@ impl Exchange {
             Poll::Ready(None) => {
                 self.complete();
                 Poll::Ready(None)
+            }
+            // Where there is always more, nothing is waited for.
+            Poll::Ready(Some(Ok(_))) if self.end.is_some_and(|end| Instant::now() >= end) => {
+                Poll::Ready(Some(Err(Broken::Stalled)))
             }
             Poll::Ready(frame) => {
                 self.waiting = None;
