@@ -116,6 +116,14 @@ impl Builder {
         Ok(DynamoBackend::new(client, &self, standing))
     }
 
+    /// Whether the URL and the prefix can be used, without a connection.
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config).
+    pub fn check(&self) -> Result<(), BackendError> {
+        self.target().map(drop)
+    }
+
     /// Where the table is, if the settings are good.
     pub(crate) fn target(&self) -> Result<Target, BackendError> {
         if self.prefix.is_empty()

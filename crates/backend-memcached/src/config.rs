@@ -121,6 +121,14 @@ impl Builder {
         Ok(backend)
     }
 
+    /// Whether the URL and the other settings can be used, without a connection.
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config).
+    pub fn check(self) -> Result<(), BackendError> {
+        self.build().map(drop)
+    }
+
     fn build(self) -> Result<MemcachedBackend, BackendError> {
         let target = Target::parse(&self.url)?;
         if self.prefix.is_empty() || !self.prefix.bytes().all(|b| matches!(b, b'!'..=b'~')) {

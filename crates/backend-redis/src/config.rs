@@ -93,6 +93,14 @@ impl Builder {
         Ok(RedisBackend::of_client(client, prefix))
     }
 
+    /// Whether the URL and the other settings can be used, without a connection.
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config).
+    pub fn check(self) -> Result<(), BackendError> {
+        self.client().map(drop)
+    }
+
     fn client(self) -> Result<(Client, String), BackendError> {
         let target = Target::parse(&self.url)?;
         if self.prefix.is_empty() || !self.prefix.bytes().all(|b| matches!(b, b'!'..=b'~')) {

@@ -114,6 +114,35 @@ impl<'a> Connect<'a> {
         }
     }
 
+    /// Whether the URL and the prefix can be used, without a connection.
+    ///
+    /// # Errors
+    /// When the URL names no store that this build knows, or the settings are wrong.
+    pub fn check(self) -> Result<(), ConnectError> {
+        let scheme = url::scheme(self.url)?;
+        match scheme.as_str() {
+            "memory" => self.memory().map(drop),
+            #[cfg(feature = "dynamodb")]
+            "dynamodb" => Ok(self.dynamodb_builder().check()?),
+            #[cfg(not(feature = "dynamodb"))]
+            "dynamodb" => Err(ConnectError::disabled("dynamodb", "dynamodb")),
+            #[cfg(feature = "memcached")]
+            "memcached" | "memcacheds" => Ok(self.memcached_builder().check()?),
+            #[cfg(not(feature = "memcached"))]
+            "memcached" | "memcacheds" => Err(ConnectError::disabled("memcached", "memcached")),
+            #[cfg(feature = "redis")]
+            redis if url::is_redis(redis) => {
+                url::require_tls(redis)?;
+                Ok(self.redis_builder().check()?)
+            }
+            #[cfg(not(feature = "redis"))]
+            redis if url::is_redis(redis) => {
+                Err(ConnectError::disabled(redis, url::redis_feature(redis)))
+            }
+            _ => Err(ConnectError::Unknown { scheme }),
+        }
+    }
+
     #[cfg(feature = "memory")]
     fn memory(self) -> Result<SharedBackend, ConnectError> {
         let mut backend = tollgate_memory::MemoryBackend::builder();
@@ -133,8 +162,7 @@ impl<'a> Connect<'a> {
     }
 
     #[cfg(feature = "redis")]
-    async fn redis(self, scheme: &str) -> Result<SharedBackend, ConnectError> {
-        url::require_tls(scheme)?;
+    fn redis_builder(self) -> tollgate_redis::Builder {
         let mut backend = tollgate_redis::RedisBackend::builder(self.url);
         if let Some(prefix) = self.prefix {
             backend = backend.prefix(prefix);
@@ -142,7 +170,15 @@ impl<'a> Connect<'a> {
         if let Some(limit) = self.timeout {
             backend = backend.timeout(limit);
         }
-        let backend = if self.require {
+        backend
+    }
+
+    #[cfg(feature = "redis")]
+    async fn redis(self, scheme: &str) -> Result<SharedBackend, ConnectError> {
+        url::require_tls(scheme)?;
+        let require = self.require;
+        let backend = self.redis_builder();
+        let backend = if require {
             backend.connect().await?
         } else {
             backend.connect_or_degrade().await?
@@ -151,7 +187,7 @@ impl<'a> Connect<'a> {
     }
 
     #[cfg(feature = "dynamodb")]
-    async fn dynamodb(self) -> Result<SharedBackend, ConnectError> {
+    fn dynamodb_builder(self) -> tollgate_dynamodb::Builder {
         let mut backend = tollgate_dynamodb::DynamoBackend::builder(self.url);
         if let Some(prefix) = self.prefix {
             backend = backend.prefix(prefix);
@@ -159,7 +195,14 @@ impl<'a> Connect<'a> {
         if let Some(limit) = self.timeout {
             backend = backend.timeout(limit);
         }
-        let backend = if self.require {
+        backend
+    }
+
+    #[cfg(feature = "dynamodb")]
+    async fn dynamodb(self) -> Result<SharedBackend, ConnectError> {
+        let require = self.require;
+        let backend = self.dynamodb_builder();
+        let backend = if require {
             backend.connect().await?
         } else {
             backend.connect_or_degrade().await?
@@ -177,7 +220,7 @@ impl<'a> Connect<'a> {
     }
 
     #[cfg(feature = "memcached")]
-    async fn memcached(self) -> Result<SharedBackend, ConnectError> {
+    fn memcached_builder(self) -> tollgate_memcached::Builder {
         let mut backend = tollgate_memcached::MemcachedBackend::builder(self.url);
         if let Some(prefix) = self.prefix {
             backend = backend.prefix(prefix);
@@ -185,7 +228,14 @@ impl<'a> Connect<'a> {
         if let Some(limit) = self.timeout {
             backend = backend.timeout(limit);
         }
-        let backend = if self.require {
+        backend
+    }
+
+    #[cfg(feature = "memcached")]
+    async fn memcached(self) -> Result<SharedBackend, ConnectError> {
+        let require = self.require;
+        let backend = self.memcached_builder();
+        let backend = if require {
             backend.connect().await?
         } else {
             backend.connect_or_degrade().await?

@@ -138,7 +138,7 @@ pub struct DescribeArgs {
     after_long_help = "Exit codes:\n  0  it answers 200\n  1  it does not\n  2  wrong arguments or settings"
 )]
 pub struct HealthArgs {
-    /// What to ask [default: /health where TOLLGATE_LISTEN says]
+    /// What to ask [default: /health where TOLLGATE_LISTEN says, or with TLS, where TOLLGATE_ADMIN_LISTEN does]
     pub url: Option<String>,
 }
 

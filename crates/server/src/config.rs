@@ -158,7 +158,7 @@ impl Settings {
             traces: Traces::read(given, traces::ARE_THERE),
         };
         if let Err(problem) = Resolver::new(settings.identity.clone()) {
-            given.mistake(ConfigError::Together(problem));
+            given.mistake(given.placed(problem));
         }
         given.finish().map(|()| settings)
     }

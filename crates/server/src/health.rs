@@ -26,8 +26,17 @@ pub(crate) fn run(args: &HealthArgs, matches: &ArgMatches) -> Outcome {
         Some(url) => url.clone(),
         None => {
             let given = Given::new(matches, "health").with_file(None);
-            let listen = given.value("listen", values::listen);
+            let mut listen = given.value("listen", values::listen);
+            let admin = given.optional("admin.listen", values::listen);
+            let encrypted = given.optional("tls.certificate", values::text).is_some();
             given.finish()?;
+            if encrypted {
+                // This command speaks no TLS; the admin listener has /health in clear.
+                listen = admin.ok_or(
+                    "the service speaks TLS, and this command does not; set TOLLGATE_ADMIN_LISTEN \
+                     to an address on this machine, such as 127.0.0.1:8001, which is asked then",
+                )?;
+            }
             format!("http://{}/health", reachable(&listen))
         }
     };

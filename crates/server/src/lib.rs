@@ -85,6 +85,11 @@ fn run_command(cli: &Cli, matches: &ArgMatches) -> (ExitCode, Option<log::Logs>)
     };
     let logs = match &settings {
         Some(settings) => Ok((settings.log, settings.log_format)),
+        // It tells every mistake, of these settings too, so it cannot end with one of them.
+        None if matches!(cli.command, Command::Config(_)) => Ok((
+            Given::default("log", values::level),
+            Given::default("log_format", values::log_format),
+        )),
         None => log_settings(matches, name),
     };
     let logs = match logs {

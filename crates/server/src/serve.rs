@@ -24,6 +24,7 @@ mod websocket;
 mod worker;
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ use tollgate::{Connect, ConnectError, Limiter};
 
 use crate::admin;
 use crate::cli::ServeArgs;
-use crate::config::{Given, Settings, Upstream, variables};
+use crate::config::{Given, Settings, Upstream, values, variables};
 use crate::metrics::Metrics;
 use crate::output::Lines;
 use crate::service::Service;
@@ -50,6 +51,28 @@ use upstream::Target;
 #[cfg(feature = "otlp")]
 pub(crate) use upstream::connector;
 use worker::{Shared, Worker};
+
+/// Notes what is wrong with the files of certificates that the settings name.
+pub(crate) fn check_certificates(given: &Given<'_>) {
+    let path = |field| {
+        let found = given.find(field, values::text).ok().flatten();
+        found.map(|(path, _)| PathBuf::from(path))
+    };
+    if let (Some(certificate), Some(key)) = (path("tls.certificate"), path("tls.key"))
+        && let Err(error) = Tls::read(&certificate, &key)
+    {
+        let field = match error.path() == Some(&*key) {
+            true => "tls.key",
+            false => "tls.certificate",
+        };
+        given.mistake(given.placed(format!("{field}: {error}")));
+    }
+    if let Some(authorities) = path("upstream_ca")
+        && let Err(error) = upstream::connector(Some(&authorities))
+    {
+        given.mistake(given.placed(error.to_string()));
+    }
+}
 
 /// What the command is told; nothing where it was only to be printed.
 pub(crate) fn settings(args: &ServeArgs, matches: &ArgMatches) -> Outcome<Option<Settings>> {

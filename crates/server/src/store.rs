@@ -64,18 +64,20 @@ pub(crate) fn failed(
         message.push_str(&url);
         message.push_str(": ");
     }
-    match error.downcast_ref() {
-        Some(ConnectError::Disabled { scheme, feature }) => message.push_str(&format!(
+    message + &problem(error)
+}
+
+/// What is wrong with a store, without its URL.
+pub(crate) fn problem(error: &(dyn Error + 'static)) -> String {
+    if let Some(ConnectError::Disabled { scheme, feature }) = error.downcast_ref() {
+        return format!(
             "{scheme}:// is not part of this build of the program; it is with \
              cargo run --features {feature} -- .."
-        )),
-        _ => {
-            let text = chain(error);
-            let text = text.strip_prefix("backend URL: ").unwrap_or(&text);
-            message.push_str(text.strip_prefix("backend: ").unwrap_or(text));
-        }
+        );
     }
-    message
+    let text = chain(error);
+    let text = text.strip_prefix("backend URL: ").unwrap_or(&text);
+    text.strip_prefix("backend: ").unwrap_or(text).to_owned()
 }
 
 #[cfg(test)]

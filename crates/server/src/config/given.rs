@@ -224,6 +224,20 @@ impl<'a> Given<'a> {
         self.mistakes.borrow_mut().push(error);
     }
 
+    /// A problem that begins with the name of a field, with where that was given.
+    pub(crate) fn placed(&self, problem: String) -> ConfigError {
+        let named = problem.split_once(": ").and_then(|(name, rest)| {
+            let field = field(name)?;
+            let (text, source_of) = self.text(field.path).ok().flatten()?;
+            Some(ConfigError::Value {
+                source_of,
+                value: field.shown(&text),
+                problem: rest.to_owned(),
+            })
+        });
+        named.unwrap_or(ConfigError::Together(problem))
+    }
+
     fn problem(&self, source_of: Source, value: &str, problem: &str) {
         self.mistake(ConfigError::Value {
             source_of,
@@ -453,7 +467,10 @@ fn unknown_fields(file: &File, mistakes: &mut Vec<ConfigError>) {
                 other => mistakes.push(ConfigError::Syntax {
                     path: file.path.clone(),
                     place: format!("line {}: field {name}: ", node.line),
-                    message: format!("{}: it is a table; write [{name}]", other.noun()),
+                    message: format!(
+                        "{}: it is a table; write its fields below {name}",
+                        other.noun()
+                    ),
                 }),
             }
         } else if let Some(Kind::Tables(inner)) = field(name).map(|field| field.kind)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_http::{ForwardedBy, TrustedProxies};
 
-use super::{ConfigError, Given, values};
+use super::{ConfigError, Given, Source, values};
 use crate::serve::Cors;
 
 /// How requests are passed on.
@@ -55,20 +55,28 @@ impl Proxy {
             forwarded_by,
             access_log: given.value("access_log", values::flag),
             ws_close: given.value("ws_close", values::flag),
-            tls: match (path("tls.certificate"), path("tls.key")) {
-                (Some(certificate), Some(key)) => Some((certificate, key)),
-                (None, None) => None,
-                (Some(_), None) => {
-                    apart(given, "tls.certificate is given without tls.key; give both");
-                    None
-                }
-                (None, Some(_)) => {
-                    apart(given, "tls.key is given without tls.certificate; give both");
-                    None
-                }
-            },
+            tls: tls(given),
             cors: cors(given),
         }
+    }
+}
+
+fn tls(given: &Given<'_>) -> Option<(PathBuf, PathBuf)> {
+    let certificate = given.sourced("tls.certificate", values::text);
+    let key = given.sourced("tls.key", values::text);
+    let alone = |(path, source_of): (String, Source), other: &str| {
+        given.mistake(ConfigError::Value {
+            source_of,
+            value: format!("{path:?}"),
+            problem: format!("it is given without {other}; give both"),
+        });
+        None
+    };
+    match (certificate, key) {
+        (Some((certificate, _)), Some((key, _))) => Some((certificate.into(), key.into())),
+        (Some(certificate), None) => alone(certificate, "tls.key"),
+        (None, Some(key)) => alone(key, "tls.certificate"),
+        (None, None) => None,
     }
 }
 

@@ -100,7 +100,8 @@ Output of diff, a line for each: `+ id` is in the file only, `- id` is not in th
 
 Exit codes:
   0  done; diff: no difference
-  1  it could not be done: an unreadable file, a service or store that failed, a rule refused
+  1  it could not be done: neither --url nor --backend, an unreadable file, a service or store
+     that failed, a rule refused
   2  diff: there is a difference; wrong arguments";
 
 /// Runs the command.

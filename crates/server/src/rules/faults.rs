@@ -152,7 +152,9 @@ impl<'a> Fields<'a> {
 
     /// What was given for a field; `null` is nothing.
     pub(super) fn find(&mut self, field: &'static str) -> Option<&'a Value> {
-        self.known.push(field);
+        if !self.known.contains(&field) {
+            self.known.push(field);
+        }
         self.map.get(field).filter(|value| !value.is_null())
     }
 

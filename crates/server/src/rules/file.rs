@@ -316,6 +316,13 @@ fn plan<'a>(rules: &[Rule], stored: &'a Stored) -> Result<Vec<Step<'a>>, FileErr
     Ok(deleted.chain(replaced).chain(created).collect())
 }
 
+/// What is wrong with a file, as the start would find it.
+pub(crate) fn check(path: &Path) -> Result<(), String> {
+    let text = read(path)?;
+    let parsed = document::parse(&text);
+    parsed.map(drop).map_err(|faults| faults.to_string())
+}
+
 fn read(path: &Path) -> Result<String, String> {
     let length = std::fs::metadata(path)
         .map_err(|error| error.to_string())?

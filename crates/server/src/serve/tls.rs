@@ -61,6 +61,16 @@ pub(super) enum TlsError {
     },
 }
 
+impl TlsError {
+    /// The one file that it is about.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Unreadable { path, .. } | Self::Empty { path, .. } => Some(path),
+            Self::Unusable { .. } => None,
+        }
+    }
+}
+
 impl Tls {
     /// Reads both files.
     pub(super) fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {

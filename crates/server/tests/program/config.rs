@@ -55,7 +55,7 @@ fn print_config() -> Command {
     command
 }
 
-fn message(output: &Output) -> &str {
+pub(crate) fn message(output: &Output) -> &str {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
     text(&output.stderr)
 }
@@ -334,7 +334,10 @@ fn config_check_tells_every_mistake_with_line_field_value_and_fix() {
             (2, "field limt: there is no such field"),
             (3, "field timeout: a list: write one value"),
             (4, "field backend: "),
-            (5, "field admin: a value: it is a table; write [admin]"),
+            (
+                5,
+                "field admin: a value: it is a table; write its fields below admin",
+            ),
             (
                 8,
                 "field identity.order: \"api_key, shoe_size\": \"shoe_size\" is no type of identity",

@@ -160,6 +160,21 @@ fn health_asks_a_running_service() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    // Where that speaks TLS, the admin listener.
+    let mut command = program();
+    command
+        .arg("health")
+        .env("TOLLGATE_TLS_CERTIFICATE", "c.pem");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("set TOLLGATE_ADMIN_LISTEN"),
+        "{}",
+        text(&output.stderr)
+    );
+    command.env("TOLLGATE_ADMIN_LISTEN", format!("127.0.0.1:{port}"));
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let started = std::time::Instant::now();
     let output = ask(&format!("http://{}/health", silent.local_addr().unwrap()));

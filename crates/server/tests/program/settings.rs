@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::client::get;
+use crate::config::{Folder, message};
 use crate::process::{Gateway, program, run, text};
 
 /// A file of settings with a name of its own.
@@ -375,5 +376,74 @@ fn s65_a_request_is_logged_with_its_id_from_the_level_that_is_set() {
     assert!(
         message.contains("LOG_LEVEL: \"LOUD\": it is no level"),
         "{message}"
+    );
+}
+
+/// What `serve` would find only while it starts is told beforehand, with the rest.
+#[test]
+fn config_check_looks_at_the_store_and_at_the_files_that_are_named() {
+    let folder = Folder::new("named");
+    let rules = folder.write("rules.yaml", "- id: a\n  identity_type: ip\n  prio: 3\n");
+    let gone = folder.path().join("gone.pem");
+    let gone = gone.to_str().unwrap();
+    let file = folder.write(
+        "named.toml",
+        &format!(
+            "backend = \"reds://u:s3cr3t@h\"\n\
+             timeout = \"50\"\n\
+             upstream_ca = \"{gone}\"\n\
+             rules.file = \"{rules}\"\n\
+             tls.certificate = \"{gone}\"\n\
+             tls.key = \"{gone}\"\n\
+             jwt.issuer = \"i\"\n\
+             jwt.audience = \"a\"\n\
+             jwt.key_file = \"{gone}\"\n"
+        ),
+    );
+    let output = run(&["config", "check", &file]);
+    let told = message(&output);
+    for (line, expected) in [
+        (
+            1,
+            "field backend: reds://***@h: reds:// names no store; this build knows memory://",
+        ),
+        (2, "field timeout: \"50\": write a whole number and a unit"),
+        (3, &*format!("field upstream_ca: \"{gone}\": {gone}: ")),
+        (
+            4,
+            &*format!("field rules.file: \"{rules}\": line 2: [0].identity_type: \"ip\" is none"),
+        ),
+        (
+            9,
+            &*format!("field jwt.key_file: \"{gone}\": {gone}: cannot be read"),
+        ),
+    ] {
+        let expected = format!("{file}: line {line}: {expected}");
+        assert!(told.contains(&expected), "{expected}\n{told}");
+    }
+    assert!(
+        told.contains(&format!(
+            "field tls.key: \"{gone}\": {gone}: it cannot be read"
+        )),
+        "{told}"
+    );
+    assert!(
+        told.contains("the fields are id, name, identity_type"),
+        "{told}"
+    );
+    assert!(!told.contains("s3cr3t"), "{told}");
+
+    let output = program()
+        .args(["config", "check", "--log", "LOUD"])
+        .env("TOLLGATE_TLS_KEY", "key.pem")
+        .env("REDIS_URL", "redis://h:99999/x")
+        .output()
+        .unwrap();
+    let told = message(&output);
+    assert!(told.starts_with("tollgate: 3 mistakes"), "{told}");
+    assert!(told.contains("--log: \"LOUD\": it is no level"), "{told}");
+    assert!(
+        told.contains("environment variable TOLLGATE_TLS_KEY: \"key.pem\": it is given without tls.certificate"),
+        "{told}"
     );
 }
