@@ -61,20 +61,6 @@ fn a_body_that_the_upstream_frames_twice_or_oddly_is_not_garbled() {
     assert_eq!(coded.status, 502);
 }
 
-/// Interim answers without end leave no moment in which nothing is there to be read.
-#[test]
-fn an_upstream_that_never_comes_to_its_answer_is_late() {
-    let upstream = serving(|mut stream| {
-        read_head(&mut stream);
-        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
-        while stream.get_mut().write_all(interim.as_bytes()).is_ok() {}
-    });
-    for setting in ["--upstream-timeout", "--request-timeout"] {
-        let gateway = in_front_of(upstream, &[setting, "300ms"]);
-        assert_eq!(get(gateway.address, "/").status, 504, "{setting}");
-    }
-}
-
 #[test]
 fn an_answer_without_end_has_one_though_the_client_is_the_slower() {
     let upstream = serving(|mut stream| {
