@@ -211,8 +211,8 @@ pub struct CheckArgs {
         allow_hyphen_values = true
     )]
     pub holder: Option<String>,
-    /// Whom to count for: any text. The gateway's clients are addresses such as 203.0.113.9 and
-    /// networks such as 2001:db8:1:2::/64
+    /// Whom to count for: any text, as a program with the library would name it. Clients of `serve`
+    /// have keys of another form: ask its /usage and /v1/check
     #[arg(long, allow_hyphen_values = true)]
     pub key: String,
     /// How much to charge [default: 1]
@@ -221,12 +221,12 @@ pub struct CheckArgs {
     /// Only ask; charge nothing
     #[arg(long)]
     pub peek: bool,
-    /// Forget what was counted for this key. A gateway admits the client again as soon as it
-    /// forgets its refusal, which takes as long as its --remember-refusals (1s by default). With
-    /// --slots: give back the slot of --holder
+    /// Forget what was counted for this key. Programs that remember a refusal notice it when that
+    /// is over. With --slots: give back the slot of --holder
     #[arg(long, conflicts_with_all = ["peek", "cost"])]
     pub reset: bool,
-    /// The name under which it counts; the gateway's is default
+    /// The name under which it counts: that of the policy, or of the concurrency limit, in the
+    /// program
     #[arg(long, value_name = "NAME", default_value = "check")]
     pub policy: String,
     /// What the keys in the backend begin with
@@ -247,7 +247,7 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   tollgate check --backend redis://127.0.0.1 --quota '5/15m sliding_window' --key alice
   tollgate check --backend redis://127.0.0.1 --quota '100/60s' --key 203.0.113.9 \\
-    --policy default --peek
+    --policy api --peek
   tollgate check --backend redis://127.0.0.1 --slots 4 --ttl 60s --policy ocr --key all
 
 The backend is asked directly: its failure is an error, never an admission. memory:// counts in

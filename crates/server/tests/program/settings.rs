@@ -152,7 +152,7 @@ fn help_and_version_are_answers_not_errors() {
     let check = run(&["check", "--help"]);
     for promise in [
         "always starts fresh",
-        "--remember-refusals",
+        "keys of another form",
         "TOLLGATE_QUOTA, ",
     ] {
         assert!(text(&check.stdout).contains(promise), "{promise}");
