@@ -70,7 +70,7 @@ fn s68_s69_keys_name_the_rule_and_the_type_and_hold_a_digest_of_the_value() {
     // printf %s 127.0.0.1 | sha256sum
     let plain = "12ca17b49af2289436f303e0166030a21e525d266e209267433801a8fd4071a0";
     for (prefix, quota, name) in [
-        (None, "5/s", "rate-limit:v1:token_bucket"),
+        (None, "5/h", "rate-limit:v1:token_bucket"),
         (Some("edge"), "5/s, 9/h sliding_log", "edge:v1:multi"),
     ] {
         let mut arguments = vec!["--backend", &*url, "--quota", quota];
