@@ -78,7 +78,7 @@ pub(crate) struct KeyRequest {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyChange {
-    /// Whether it does not hold for now.
+    /// Whether it does not hold, until that is changed again.
     disabled: Option<bool>,
     /// The plan that rules may look at.
     #[serde(default, deserialize_with = "given")]

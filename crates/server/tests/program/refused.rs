@@ -19,6 +19,17 @@ fn refused(connection: &mut Connection, request: &str) -> Answer {
     answer
 }
 
+/// A connection whose client was admitted once and refused until its request is known.
+fn known_on(gateway: &Gateway, request: &str) -> Connection {
+    let mut connection = Connection::new(gateway.address);
+    connection.send(request);
+    assert_eq!(connection.answer(true).status, 200);
+    for _ in 0..TIMES {
+        refused(&mut connection, request);
+    }
+    connection
+}
+
 /// An answer without what differs from one to the next.
 fn same(answer: &Answer) -> (Vec<(String, String)>, serde_json::Value) {
     let mut headers = answer.headers.clone();
@@ -123,12 +134,7 @@ fn what_is_admitted_again_is_charged_once() {
 fn bodies_and_pieces_are_no_requests() {
     let gateway = Gateway::start(&["--quota", "1/h", "--identity-order", "api_key"]);
     let known = request("k");
-    let mut connection = Connection::new(gateway.address);
-    connection.send(&known);
-    assert_eq!(connection.answer(true).status, 200);
-    for _ in 0..TIMES {
-        refused(&mut connection, &known);
-    }
+    let mut connection = known_on(&gateway, &known);
     // Two at once; then one in two pieces, of which the second looks like one of its own.
     connection.send(known.repeat(2));
     assert_eq!(connection.answer(true).status, 429);
@@ -145,12 +151,7 @@ fn bodies_and_pieces_are_no_requests() {
 fn the_body_of_a_refused_request_is_not_answered() {
     let gateway = Gateway::start(&["--quota", "1/h", "--identity-order", "api_key"]);
     let known = request("k");
-    let mut connection = Connection::new(gateway.address);
-    connection.send(&known);
-    assert_eq!(connection.answer(true).status, 200);
-    for _ in 0..TIMES {
-        refused(&mut connection, &known);
-    }
+    let mut connection = known_on(&gateway, &known);
     let post = format!(
         "POST /p HTTP/1.1\r\nHost: h\r\nX-API-Key: k\r\nContent-Length: {}\r\n\r\n",
         known.len()
