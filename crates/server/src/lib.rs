@@ -30,6 +30,7 @@ pub mod rules;
 mod serve;
 mod service;
 mod store;
+mod tasks;
 mod traces;
 #[cfg(feature = "ui")]
 mod ui;

@@ -1,19 +1,20 @@
 //! Small documents in the store of which every process keeps a whole copy, so that a request costs
 //! no trip: who is blocked, which API keys there are.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
 use tollgate::{
     BackendError, Change, Changed, Collection, Document, DocumentFeed, DocumentStore,
     SharedBackend, SharedDocuments,
 };
 
 use crate::rules::PREFIX;
+use crate::tasks::Tasks;
 
 /// How long to wait before listening or reading again after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -66,22 +67,18 @@ impl<T: Replicated> Replica<T> {
 
     /// Keeps in step with the store as long as the tasks run: at once where it tells of changes, and
     /// in any case after `ttl`.
-    pub(crate) async fn keep(&self, ttl: Duration, tasks: &mut JoinSet<()>) {
+    pub(crate) async fn keep(&self, ttl: Duration, tasks: &mut Tasks) {
         let Some(documents) = &self.0.documents else {
             return;
         };
         self.look().await;
+        let replica = self.clone();
         if let Some(feed) = documents.watch(self.collection()) {
-            tasks.spawn(self.clone().listen(feed));
+            let feed = Arc::new(Mutex::new(feed));
+            tasks.keep(T::NAME, move || replica.clone().listen(Arc::clone(&feed)));
         }
         let replica = self.clone();
-        tasks.spawn(async move {
-            loop {
-                let away = replica.0.looking.lock().await.away;
-                tokio::time::sleep(if away { ttl.min(PAUSE) } else { ttl }).await;
-                replica.look().await;
-            }
-        });
+        tasks.keep(T::NAME, move || replica.clone().look_now_and_then(ttl));
     }
 
     /// What is known; nothing until it could be read once.
@@ -155,7 +152,16 @@ impl<T: Replicated> Replica<T> {
         }
     }
 
-    async fn listen(self, mut feed: Box<dyn DocumentFeed>) {
+    async fn look_now_and_then(self, ttl: Duration) -> Infallible {
+        loop {
+            let away = self.0.looking.lock().await.away;
+            tokio::time::sleep(if away { ttl.min(PAUSE) } else { ttl }).await;
+            self.look().await;
+        }
+    }
+
+    async fn listen(self, feed: Arc<Mutex<Box<dyn DocumentFeed>>>) -> Infallible {
+        let mut feed = feed.lock().await;
         let what = T::NAME;
         let mut told = false;
         loop {

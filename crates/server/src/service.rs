@@ -5,7 +5,6 @@ use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
 use tollgate::Limiter;
 
 use crate::admin::{Access, Admin, Shared, is_admin};
@@ -14,6 +13,7 @@ use crate::engine::{Blocks, Engine};
 use crate::identity::{Digester, IdentityType, Resolver, StoredKeys};
 use crate::metrics::Metrics;
 use crate::rules::{Compiler, Keeping, RuleSettings, Rules, rest};
+use crate::tasks::Tasks;
 use crate::{keys, pages, usage, v1};
 
 /// The parts that requests share.
@@ -30,7 +30,7 @@ pub(crate) struct Service {
     /// Whether they use a listener of its own.
     apart: bool,
     /// They end with it.
-    _tasks: JoinSet<()>,
+    _tasks: Tasks,
 }
 
 impl Service {
@@ -44,7 +44,7 @@ impl Service {
         listener: IpAddr,
         metrics: Metrics,
     ) -> Result<Self, Box<dyn Error + Send + Sync>> {
-        let mut tasks = JoinSet::new();
+        let mut tasks = Tasks::default();
         let keys = match settings.identity.stored_keys {
             true => Some(stored_keys(limiter, settings)?),
             false => None,
@@ -102,7 +102,7 @@ impl Service {
         let Settings { admin, .. } = settings;
         let access = Access::new(admin.token.as_deref(), admin.open, listener);
         if let Some(keys) = settings.identity.api_keys.clone() {
-            tasks.spawn(keys.watch());
+            tasks.keep("the file of API keys", move || keys.clone().watch());
         }
         let checks = Arc::clone(&engine);
         Ok(Self {

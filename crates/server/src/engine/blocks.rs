@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 use tollgate::{
     BackendError, Change, Changed, Clock, Document, Key, SharedBackend, SystemClock, Timestamp,
 };
@@ -14,6 +13,7 @@ use tollgate::{
 use crate::admin::Failed;
 use crate::identity::IdentityType;
 use crate::replica::{Replica, Replicated};
+use crate::tasks::Tasks;
 
 /// The most blocks at once.
 const MOST: usize = 10_000;
@@ -59,7 +59,7 @@ impl Blocks {
 
     /// Keeps in step with the store as long as the tasks run: at once where it tells of changes, and
     /// in any case after `ttl`.
-    pub(crate) async fn keep(&self, ttl: Duration, tasks: &mut JoinSet<()>) {
+    pub(crate) async fn keep(&self, ttl: Duration, tasks: &mut Tasks) {
         self.0.keep(ttl, tasks).await;
     }
 

@@ -1,5 +1,6 @@
 //! API keys that are verified here: a file with their digests, read again when it changes.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ impl KeyFile {
 
     /// Reads the file again whenever it changes, for ever. One that cannot be read changes nothing
     /// and is told of.
-    pub(crate) async fn watch(self) {
+    pub(crate) async fn watch(self) -> Infallible {
         let mut seen = self.seen;
         loop {
             tokio::time::sleep(LOOK).await;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 use tollgate::{BackendError, Change, Changed, Clock, Document, SharedBackend, SystemClock};
 use tollgate_http::ApiKeys;
 
 use super::{Identity, IdentityType};
 use crate::replica::{Replica, Replicated};
 use crate::rules::Moment;
+use crate::tasks::Tasks;
 
 /// Keys that are kept in the store. Clones are the same.
 #[derive(Clone)]
@@ -90,7 +90,7 @@ impl StoredKeys {
     }
 
     /// Keeps in step with the store as long as the tasks run.
-    pub(crate) async fn keep(&self, ttl: Duration, tasks: &mut JoinSet<()>) {
+    pub(crate) async fn keep(&self, ttl: Duration, tasks: &mut Tasks) {
         self.0.keep(ttl, tasks).await;
     }
 

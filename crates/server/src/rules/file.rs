@@ -3,6 +3,7 @@
 //! It is looked at four times a second. That sees what watching an inode does not: a symlink that
 //! is put in another's place, as Kubernetes does, a rename, and file systems that tell nobody.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -104,7 +105,7 @@ impl FileTask {
     }
 
     /// Looks for ever.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(&mut self) -> Infallible {
         let mut ticks = tokio::time::interval(EACH);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -157,18 +158,24 @@ impl FileTask {
         if !(asked || due) && self.text.as_ref() == Some(&text) {
             return;
         }
-        self.again = None;
+        // Should what follows panic, it is tried again.
+        self.again = Some(Instant::now());
         let parsed = document::parse(&text);
         self.text = Some(text);
-        match parsed {
+        let applied = match parsed {
             Ok(Some(rules)) => {
                 self.rules.set_file_rules(rules.clone());
                 let applied = self.apply(rules).await;
                 let _ = self.rules.refresh().await;
-                self.told(&path, applied);
+                Some(applied)
             }
-            Ok(None) => self.nothing(&path, "is empty"),
-            Err(faults) => self.told(&path, Err(faults.into())),
+            Ok(None) => None,
+            Err(faults) => Some(Err(faults.into())),
+        };
+        self.again = None;
+        match applied {
+            Some(applied) => self.told(&path, applied),
+            None => self.nothing(&path, "is empty"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The rules in force in this process, kept in step with the store.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +9,6 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tollgate::{BackendError, DocumentFeed, SharedBackend};
 
@@ -17,6 +17,7 @@ use super::gauges::Gauges;
 use super::live::Compiler;
 use super::store::{RuleStore, Stored};
 use super::{NotCountable, Rule, Table};
+use crate::tasks::Tasks;
 
 /// After a change the next look is at least so much later: many changes are one look.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -80,7 +81,7 @@ struct Status {
 
 /// What goes on in the background, until this is dropped.
 #[derive(Debug)]
-pub struct Keeping(#[expect(dead_code, reason = "dropping it ends the tasks")] JoinSet<()>);
+pub struct Keeping(#[expect(dead_code, reason = "dropping it ends the tasks")] Tasks);
 
 impl Rules {
     /// Loads the file and what is stored, and keeps in step with both.
@@ -100,13 +101,23 @@ impl Rules {
             Err(error) if settings.require_store => return Err(error.into()),
             _ => {}
         }
-        let mut tasks = JoinSet::new();
-        tasks.spawn(file.run());
+        let mut tasks = Tasks::default();
+        let file = Arc::new(tokio::sync::Mutex::new(file));
+        tasks.keep("the rule file", move || {
+            let file = Arc::clone(&file);
+            async move { file.lock().await.run().await }
+        });
         if let Some(feed) = rules.0.store.watch() {
-            tasks.spawn(rules.clone().listen(feed));
+            let (rules, feed) = (rules.clone(), Arc::new(tokio::sync::Mutex::new(feed)));
+            tasks.keep("changes of rules", move || {
+                rules.clone().listen(Arc::clone(&feed))
+            });
         }
         if rules.0.store.is_there() {
-            tasks.spawn(rules.clone().look_now_and_then(settings.cache_ttl));
+            let rules = rules.clone();
+            tasks.keep("stored rules", move || {
+                rules.clone().look_now_and_then(settings.cache_ttl)
+            });
         }
         Ok((rules, Keeping(tasks)))
     }
@@ -257,7 +268,8 @@ impl Rules {
     }
 
     /// Looks whenever the store tells of a change.
-    async fn listen(self, mut feed: Box<dyn DocumentFeed>) {
+    async fn listen(self, feed: Arc<tokio::sync::Mutex<Box<dyn DocumentFeed>>>) -> Infallible {
+        let mut feed = feed.lock().await;
         let mut pause = FIRST_PAUSE;
         let mut told = false;
         loop {
@@ -287,7 +299,7 @@ impl Rules {
     }
 
     /// Looks when nobody has for as long as rules may be old, and soon after a look that failed.
-    async fn look_now_and_then(self, ttl: Duration) {
+    async fn look_now_and_then(self, ttl: Duration) -> Infallible {
         let retry = ttl.min(Duration::from_secs(1));
         let mut ticks = tokio::time::interval(retry);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
