@@ -120,9 +120,10 @@ fn b128_a_changed_file_is_loaded_and_a_broken_one_changes_nothing() {
     assert_eq!(status(&gateway, "x"), 200);
 
     fs::write(&file, yaml(2).replace("window_seconds", "window")).unwrap();
-    eventually("the fault is told", || detail(&gateway).is_some());
-    let told = detail(&gateway).unwrap();
-    assert!(told.contains("has 2 faults, line"), "{told}");
+    // Between two looks the file may have been empty: it is cut off before it is written.
+    eventually("the faults are told", || {
+        detail(&gateway).is_some_and(|it| it.contains("has 2 faults, line"))
+    });
     let log = gateway.log();
     assert!(log.contains("line 7: rules[0].config.window"), "{log}");
     assert_eq!(
@@ -145,7 +146,7 @@ fn b128_a_changed_file_is_loaded_and_a_broken_one_changes_nothing() {
     fs::write(&file, yaml(5)).unwrap();
     eventually("the new limit holds", || limit_of(&gateway) == 5);
     assert!(before.elapsed() < std::time::Duration::from_secs(2));
-    assert_eq!(detail(&gateway), None);
+    eventually("nothing is wrong", || detail(&gateway).is_none());
     let got = [(); 4].map(|()| status(&gateway, "x"));
     assert_eq!(got, [200, 200, 200, 429], "two of the five were used");
 }
