@@ -11,7 +11,7 @@ mod collector;
 #[cfg_attr(not(feature = "otlp"), path = "traces/off.rs")]
 mod span;
 
-pub(crate) use span::{Traces, decided, pass_on};
+pub(crate) use span::{Traces, decided, is_context, pass_on};
 
 /// Whether this program can send traces.
 pub(crate) const ARE_THERE: bool = cfg!(feature = "otlp");

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue, Uri};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tollgate::{FailurePolicy, MAX_QUOTAS, Quota};
@@ -76,22 +76,20 @@ impl Upstream {
             .expect("these are all parts of a URL")
     }
 
-    /// What a request for this is asked for at the upstream: its path, and nothing else of a URL.
-    /// `None` if that is too long.
-    pub(crate) fn target(&self, uri: &Uri) -> Option<Uri> {
-        let origin = uri.scheme().is_none() && uri.authority().is_none();
-        if self.base.is_empty() && origin {
-            return Some(uri.clone());
+    /// Writes what a request for this is asked for at the upstream: its path, and nothing else of a
+    /// URL. Whether that is not too long.
+    pub(crate) fn write_target(&self, uri: &Uri, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        let path = uri.path();
+        if path != "*" {
+            out.extend_from_slice(self.base.as_bytes());
         }
-        let rest = uri
-            .path_and_query()
-            .cloned()
-            .unwrap_or_else(|| PathAndQuery::from_static("/"));
-        if self.base.is_empty() || rest == "*" {
-            return Some(rest.into());
+        out.extend_from_slice(path.as_bytes());
+        if let Some(query) = uri.query() {
+            out.push(b'?');
+            out.extend_from_slice(query.as_bytes());
         }
-        let target = PathAndQuery::try_from(format!("{}{rest}", self.base)).ok()?;
-        Some(target.into())
+        out.len() - start < usize::from(u16::MAX)
     }
 }
 
@@ -444,12 +442,21 @@ mod tests {
         let target = |upstream: &str, path: &str| {
             let upstream: Upstream = upstream.parse().unwrap();
             let uri = path.parse().unwrap();
-            upstream.target(&uri).unwrap().to_string()
+            let mut target = Vec::new();
+            assert!(upstream.write_target(&uri, &mut target));
+            String::from_utf8(target).unwrap()
         };
         assert_eq!(target("http://h", "/a?b=c"), "/a?b=c");
         assert_eq!(target("http://h", "http://other/a?b"), "/a?b");
         assert_eq!(target("http://h:1/x/", "/a?b"), "/x/a?b");
         assert_eq!(target("http://h:1/x/", "*"), "*");
+        assert_eq!(target("http://h/x", "http://other?b"), "/x/?b");
+        let long: Uri = format!("/{}", "a".repeat(65_533)).parse().unwrap();
+        let write = |upstream: &str| {
+            let upstream: Upstream = upstream.parse().unwrap();
+            upstream.write_target(&long, &mut Vec::new())
+        };
+        assert!(write("http://h") && !write("http://h/x"));
         for wrong in [
             "",
             "h:1",

@@ -13,7 +13,7 @@ use super::upstream::{Broken, Exchange};
 use super::websocket::Tunnel;
 use crate::metrics::Outcome;
 
-/// The body of an answer: ours, whole, or the upstream's, as it comes.
+/// The body of an answer: whole, or as the upstream sends it.
 #[derive(Debug)]
 pub(super) struct Body {
     kind: Kind,
@@ -25,9 +25,9 @@ pub(super) struct Body {
 
 #[derive(Debug)]
 enum Kind {
-    Ours(Option<Bytes>),
+    Whole(Option<Bytes>),
     /// In a box: answers are moved about.
-    Theirs(Box<Exchange>),
+    Streamed(Box<Exchange>),
     /// None: what follows is no HTTP.
     Tunnel(Option<Box<Tunnel>>),
 }
@@ -44,12 +44,12 @@ impl fmt::Debug for Held {
 impl Body {
     /// All of it.
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self::new(Kind::Ours(Some(bytes.into())))
+        Self::new(Kind::Whole(Some(bytes.into())))
     }
 
     /// What the upstream sends.
     pub(super) fn streamed(exchange: Exchange) -> Self {
-        Self::new(Kind::Theirs(Box::new(exchange)))
+        Self::new(Kind::Streamed(Box::new(exchange)))
     }
 
     /// What comes after the answer.
@@ -104,26 +104,28 @@ impl hyper::body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match &mut self.kind {
-            Kind::Ours(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Theirs(exchange) => exchange.poll_frame(cx),
+            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Streamed(exchange) => exchange.poll_frame(cx),
             Kind::Tunnel(_) => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Ours(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Kind::Theirs(exchange) => exchange.body().is_end_stream(),
+            Kind::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Kind::Streamed(exchange) => exchange.is_over(),
             Kind::Tunnel(_) => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Ours(bytes) => {
+            Kind::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Kind::Theirs(exchange) => exchange.body().size_hint(),
+            Kind::Streamed(exchange) => exchange
+                .length()
+                .map_or_else(SizeHint::default, SizeHint::with_exact),
             Kind::Tunnel(_) => SizeHint::with_exact(0),
         }
     }

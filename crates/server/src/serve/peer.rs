@@ -15,8 +15,6 @@ use crate::engine::Verdict;
 #[derive(Debug)]
 pub(super) struct Peer {
     address: IpAddr,
-    /// The address as a header's value.
-    text: HeaderValue,
     encrypted: bool,
     begun: AtomicUsize,
     ended: AtomicUsize,
@@ -27,17 +25,15 @@ pub(super) struct Peer {
     offered: AtomicBool,
     /// What was decided of its next request already.
     decided: Mutex<Option<Box<Verdict>>>,
-    /// A client asks for the same host again and again.
-    forwarded: Mutex<Option<(HeaderValue, HeaderValue)>>,
+    /// A client asks for the same host again and again: that, and what is said of such a request.
+    forwarded: Mutex<Option<(HeaderValue, Box<[u8]>)>>,
     _slot: Slot,
 }
 
 impl Peer {
     pub(super) fn new(address: IpAddr, encrypted: bool, slot: Slot) -> Self {
-        let address = address.to_canonical();
         Self {
-            address,
-            text: forwarding::value(&address.to_string()),
+            address: address.to_canonical(),
             encrypted,
             begun: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
@@ -53,11 +49,6 @@ impl Peer {
     /// Its address; one of IPv4 as such, however it came.
     pub(super) const fn address(&self) -> IpAddr {
         self.address
-    }
-
-    /// Its address as the value of a header.
-    pub(super) const fn text(&self) -> &HeaderValue {
-        &self.text
     }
 
     /// What it speaks with us.
@@ -141,20 +132,27 @@ impl Peer {
         matches!(&*latest, Some((of, _)) if of == host)
     }
 
-    /// The field `Forwarded` for a request to this host; made once.
-    pub(super) fn forwarded(&self, host: &HeaderValue) -> HeaderValue {
+    /// Writes the fields that say where its request to this host came from; made once.
+    pub(super) fn write_forwarded(&self, host: Option<&HeaderValue>, out: &mut Vec<u8>) {
+        let write = |out: &mut Vec<u8>| {
+            forwarding::write_chain(&[self.address], host, self.scheme(), out);
+        };
+        let Some(host) = host else {
+            return write(out);
+        };
         let mut latest = self
             .forwarded
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         match &*latest {
-            Some((of, value)) if of == host => value.clone(),
+            Some((of, fields)) if of == host => out.extend_from_slice(fields),
             _ => {
-                let value = forwarding::forwarded(&[self.address], Some(host), self.scheme());
+                let mut fields = Vec::new();
+                write(&mut fields);
+                out.extend_from_slice(&fields);
                 // A copy: the value that came keeps all that was read with it, which is 8 KiB.
-                let host = forwarding::value(host.to_str().unwrap_or_default());
-                *latest = Some((host, value.clone()));
-                value
+                let host = HeaderValue::from_bytes(host.as_bytes());
+                *latest = host.ok().map(|host| (host, fields.into()));
             }
         }
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Frame, Incoming};
 use tokio::time::Instant;
 
 /// The body of a request on its way.
@@ -30,7 +30,6 @@ pub(super) struct Progress {
     /// Milliseconds from `start` to the latest part that was passed on.
     latest: AtomicU64,
     waits_for_client: AtomicBool,
-    over: AtomicBool,
     fault: AtomicU8,
 }
 
@@ -62,7 +61,6 @@ impl Upload {
             start,
             latest: AtomicU64::new(0),
             waits_for_client: AtomicBool::new(false),
-            over: AtomicBool::new(false),
             fault: AtomicU8::new(0),
         });
         let watched = Arc::clone(&progress);
@@ -73,6 +71,47 @@ impl Upload {
             left,
         };
         (upload, Some(watched))
+    }
+
+    /// How many bytes it has, if that is known.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Self::None => Some(0),
+            Self::Watched { body, .. } => body.size_hint().exact(),
+        }
+    }
+
+    /// The next part.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let Self::Watched {
+            body,
+            progress,
+            left,
+        } = self
+        else {
+            return Poll::Ready(None);
+        };
+        progress.waits_for_client.store(true, Ordering::Relaxed);
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        progress.waits_for_client.store(false, Ordering::Relaxed);
+        progress.passed();
+        Poll::Ready(match frame {
+            None => None,
+            Some(Err(_)) => Some(Err(progress.fail(Fault::Client))),
+            Some(Ok(frame)) => {
+                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+                match left.checked_sub(length) {
+                    Some(rest) => {
+                        *left = rest;
+                        Some(Ok(frame))
+                    }
+                    None => Some(Err(progress.fail(Fault::TooLarge))),
+                }
+            }
+        })
     }
 }
 
@@ -85,11 +124,6 @@ impl Progress {
     /// Whether the next part has yet to come from the client.
     pub(super) fn waits_for_client(&self) -> bool {
         self.waits_for_client.load(Ordering::Relaxed)
-    }
-
-    /// Whether nothing more of it will be passed on.
-    pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
     }
 
     /// Why the body broke off, if it did.
@@ -113,64 +147,5 @@ impl Progress {
         };
         self.fault.store(number, Ordering::Relaxed);
         BrokenOff
-    }
-}
-
-impl Drop for Upload {
-    fn drop(&mut self) {
-        if let Self::Watched { progress, .. } = self {
-            progress.over.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Body for Upload {
-    type Data = Bytes;
-    type Error = BrokenOff;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let Self::Watched {
-            body,
-            progress,
-            left,
-        } = &mut *self
-        else {
-            return Poll::Ready(None);
-        };
-        progress.waits_for_client.store(true, Ordering::Relaxed);
-        let frame = ready!(Pin::new(body).poll_frame(cx));
-        progress.waits_for_client.store(false, Ordering::Relaxed);
-        progress.passed();
-        Poll::Ready(match frame {
-            None => None,
-            Some(Err(_)) => Some(Err(progress.fail(Fault::Client))),
-            Some(Ok(frame)) => {
-                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-                match left.checked_sub(length) {
-                    Some(rest) => {
-                        *left = rest;
-                        Some(Ok(frame))
-                    }
-                    None => Some(Err(progress.fail(Fault::TooLarge))),
-                }
-            }
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::None => true,
-            Self::Watched { body, .. } => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::None => SizeHint::with_exact(0),
-            Self::Watched { body, .. } => body.size_hint(),
-        }
     }
 }

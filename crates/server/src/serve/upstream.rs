@@ -1,37 +1,49 @@
 //! Sending an admitted request to the upstream and its answer back, both as they come.
 
+mod chunks;
 mod connection;
 mod dial;
 mod exchange;
+mod framing;
+mod head;
+mod outgoing;
 mod pool;
+mod reading;
+mod stream;
+mod unreadable;
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tollgate_http::RequestId;
 
 use super::answer::{Failure, declares_more_than};
 use super::body::Body;
-use super::forwarding::{Origin, forward_request, join_cookies, strip_hop_by_hop};
+use super::forwarding::{Origin, forward_request, write};
 use super::upload::{Fault, Progress, Upload};
-use super::validity::is_plain_chunked;
 use super::websocket::{self, Tunnel};
 use crate::config::{Settings, Upstream};
 use crate::traces;
 use connection::Connection;
 use dial::Dial;
+use exchange::Source;
+use head::Head;
+use outgoing::{Outgoing, Unsent};
+use reading::Beginning;
 
 pub(crate) use dial::connector;
 pub(super) use exchange::{Broken, Exchange};
 pub(super) use pool::Pool;
+pub(super) use stream::Switched;
 
 /// An upstream, and how it is treated.
 #[derive(Debug)]
@@ -78,17 +90,20 @@ const BAD_TARGET: Failure = Failure(
 );
 
 /// Why an attempt came to nothing.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is looked at where it is made, and a box would cost more"
-)]
 enum Attempt {
-    /// Not a byte was sent, and here the request is again.
-    Unsent(Request<Upload>),
+    /// Not a byte was sent.
+    Unsent,
     /// It was sent, in whole or in part, and there is no answer.
     Lost,
     /// Asking again would not help.
     Over(Failure),
+}
+
+/// An answer as far as it came with its head, and the connection it comes by.
+struct Begun {
+    head: Head,
+    unread: Bytes,
+    connection: Connection,
 }
 
 impl Target {
@@ -108,7 +123,8 @@ impl Target {
         }
     }
 
-    /// Forwards a request, whose headers go along. Dropping the future gives the request up.
+    /// Forwards a request, whose headers are gone with it. Dropping the future gives the request
+    /// up.
     pub(super) async fn forward(
         &self,
         parts: &mut Parts,
@@ -125,12 +141,12 @@ impl Target {
         }
         let start = Instant::now();
         let (upload, progress) = Upload::new(body, self.max_body, start);
-        let handshake = websocket::is_handshake(parts);
-        let client = websocket::client_of(parts).filter(|_| handshake);
-        let mut request = self.request(parts, upload, origin, id)?;
-        if handshake {
-            websocket::agree(request.headers_mut());
-        }
+        let client = match websocket::is_handshake(parts) {
+            true => Some(websocket::client_of(parts)),
+            false => None,
+        };
+        let head = self.head(parts, client.is_some(), origin, id)?;
+        let mut outgoing = Outgoing::new(head, &parts.headers, upload);
         let end = self.times.total.map(|total| start + total);
         let waiting = Waiting {
             start,
@@ -138,65 +154,97 @@ impl Target {
             head: self.times.head,
             progress: progress.as_deref(),
         };
-        let (mut response, mut connection) = self.ask(request, &waiting, pool, id).await?;
-        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        // What the request still sends must not wait until the client takes the answer.
-        if switched || progress.as_deref().is_some_and(|it| !it.is_over()) {
-            connection.detach();
-        }
-        if switched {
-            return match client {
-                Some(client) if websocket::agrees(response.headers()) => {
-                    let upstream = hyper::upgrade::on(&mut response);
+        // The room of the request's fields is that of the answer's.
+        let mut headers = std::mem::take(&mut parts.headers);
+        let asking = self.ask(
+            &mut outgoing,
+            &parts.method,
+            &mut headers,
+            &waiting,
+            pool,
+            id,
+        );
+        let Begun {
+            head,
+            unread,
+            connection,
+        } = asking.await?;
+        let (status, reason) = (head.status, head.reason);
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            return match client.flatten() {
+                Some(client) if head.is_websocket && outgoing.is_over() => {
+                    websocket::agree(&mut headers);
+                    let upstream = Switched::new(unread, connection.stream);
                     let tunnel = Tunnel::new(client, upstream, self.times.idle);
-                    strip_hop_by_hop(response.headers_mut());
-                    websocket::agree(response.headers_mut());
-                    Ok(response.map(|_| Body::tunnel(tunnel)))
+                    Ok(answered(status, reason, headers, Body::tunnel(tunnel)))
                 }
                 _ => Err(UPSTREAM_FAILED),
             };
         }
-        let (idle, pool) = (self.times.idle, Arc::clone(pool));
-        answered(response, id, |body| {
-            Exchange::new(body, connection, pool, start, idle, end)
-        })
+        let times = exchange::Times {
+            start,
+            idle: self.times.idle,
+            end,
+        };
+        let keep = (head.keeps_alive && !outgoing.is_given_up()).then(|| Arc::clone(pool));
+        let connection = match progress {
+            Some(progress) if !outgoing.is_over() => {
+                Source::shared(connection, outgoing, progress, &times)
+            }
+            _ => Source::Whole(connection),
+        };
+        let mut exchange = Exchange::new(connection, head.framing, unread, keep, times);
+        let body = match exchange.take_whole() {
+            Some(body) => Body::whole(body),
+            None => Body::streamed(exchange),
+        };
+        Ok(answered(status, reason, headers, body))
     }
 
-    /// The request as the upstream gets it.
-    fn request(
+    /// The head of the request as the upstream gets it, but for the framing of its body.
+    fn head(
         &self,
-        parts: &mut Parts,
-        upload: Upload,
+        parts: &Parts,
+        is_handshake: bool,
         origin: &Origin<'_>,
         id: &RequestId,
-    ) -> Result<Request<Upload>, Failure> {
-        let mut headers = std::mem::take(&mut parts.headers);
-        if parts.version >= Version::HTTP_2 {
-            join_cookies(&mut headers);
+    ) -> Result<Vec<u8>, Failure> {
+        // Most heads fit.
+        let mut out = Vec::with_capacity(1024);
+        out.extend_from_slice(parts.method.as_str().as_bytes());
+        out.push(b' ');
+        if !self.upstream.write_target(&parts.uri, &mut out) {
+            return Err(BAD_TARGET);
         }
-        forward_request(&mut headers, origin);
-        headers.insert(HOST, self.host.clone());
-        id.write(&mut headers);
-        traces::pass_on(parts, &mut headers);
-        let mut request = Request::new(upload);
-        *request.method_mut() = parts.method.clone();
-        *request.uri_mut() = self.upstream.target(&parts.uri).ok_or(BAD_TARGET)?;
-        *request.headers_mut() = headers;
-        Ok(request)
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        write(&mut out, "host", self.host.as_bytes());
+        write(&mut out, RequestId::HEADER.as_str(), id.as_str().as_bytes());
+        let traced = traces::pass_on(parts, |name, value| {
+            write(&mut out, name.as_str(), value.as_bytes());
+        });
+        let other = |name: &HeaderName| traced && traces::is_context(name);
+        forward_request(parts, origin, other, &mut out);
+        if is_handshake {
+            write(&mut out, "connection", b"Upgrade");
+            write(&mut out, "upgrade", b"websocket");
+        }
+        Ok(out)
     }
 
-    /// Asks until there is an answer, or no use in asking.
+    /// Asks until there is an answer, whose fields take the place of all in `headers`, or no use in
+    /// asking.
     async fn ask(
         &self,
-        mut request: Request<Upload>,
+        outgoing: &mut Outgoing,
+        method: &Method,
+        headers: &mut HeaderMap,
         waiting: &Waiting<'_>,
         pool: &Pool,
         id: &RequestId,
-    ) -> Result<(Response<Incoming>, Connection), Failure> {
+    ) -> Result<Begun, Failure> {
         let mut left = self.retries;
-        let repeatable = left > 0 && waiting.progress.is_none() && is_idempotent(request.method());
+        let repeatable = waiting.progress.is_none() && is_idempotent(method);
         loop {
-            let spare = repeatable.then(|| Spare::of(&request));
             let idle = pool.take(waiting.start);
             let fresh = idle.is_none();
             let mut connection = match idle {
@@ -215,24 +263,24 @@ impl Target {
                     }
                 },
             };
-            request = match attempt(&mut connection, request, waiting, id).await {
-                Ok(response) => return Ok((response, connection)),
+            headers.clear();
+            let asked = attempt(&mut connection, outgoing, method, headers, waiting, id);
+            match asked.await {
+                Ok((head, unread)) => {
+                    return Ok(Begun {
+                        head,
+                        unread,
+                        connection,
+                    });
+                }
                 // It was closed while nobody looked.
-                Err(Attempt::Unsent(request)) if !fresh => request,
-                Err(Attempt::Unsent(request)) if left > 0 => {
-                    left -= 1;
-                    request
-                }
-                Err(Attempt::Lost)
-                    if left > 0
-                        && let Some(spare) = spare =>
-                {
-                    left -= 1;
-                    spare.request()
-                }
-                Err(Attempt::Unsent(_) | Attempt::Lost) => return Err(UPSTREAM_FAILED),
+                Err(Attempt::Unsent) if !fresh => {}
+                Err(Attempt::Unsent) if left > 0 => left -= 1,
+                Err(Attempt::Lost) if left > 0 && repeatable => left -= 1,
+                Err(Attempt::Unsent | Attempt::Lost) => return Err(UPSTREAM_FAILED),
                 Err(Attempt::Over(failure)) => return Err(failure),
-            };
+            }
+            outgoing.rewind();
         }
     }
 }
@@ -243,28 +291,6 @@ fn is_idempotent(method: &Method) -> bool {
         *method,
         Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
     )
-}
-
-/// What it takes to send a request without a body once more.
-struct Spare(Method, Uri, HeaderMap);
-
-impl Spare {
-    fn of(request: &Request<Upload>) -> Self {
-        Self(
-            request.method().clone(),
-            request.uri().clone(),
-            request.headers().clone(),
-        )
-    }
-
-    fn request(self) -> Request<Upload> {
-        let Self(method, uri, headers) = self;
-        let mut request = Request::new(Upload::None);
-        *request.method_mut() = method;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
-        request
-    }
 }
 
 /// What decides how long to wait for the head of the answer.
@@ -288,67 +314,83 @@ impl Waiting<'_> {
 /// Sends a request over a connection, and waits for the head of the answer.
 async fn attempt(
     connection: &mut Connection,
-    request: Request<Upload>,
+    outgoing: &mut Outgoing,
+    method: &Method,
+    headers: &mut HeaderMap,
     waiting: &Waiting<'_>,
     id: &RequestId,
-) -> Result<Response<Incoming>, Attempt> {
-    let mut answer = std::pin::pin!(connection.send(request));
+) -> Result<(Head, Bytes), Attempt> {
+    let Connection { stream, patience } = connection;
+    let mut beginning = Beginning::default();
+    let mut sending = true;
     let answer = poll_fn(|cx| {
-        if let Poll::Ready(answer) = connection.poll_for(cx, |cx| answer.as_mut().poll(cx)) {
-            return Poll::Ready(Some(answer));
+        if sending && let Poll::Ready(sent) = outgoing.poll_send(stream, cx) {
+            sending = false;
+            match sent {
+                Ok(()) => {}
+                Err(Unsent::Body) => return Poll::Ready(Err(Attempt::Over(broken(waiting)))),
+                Err(Unsent::Connection(error)) => {
+                    tracing::debug!(request_id = %id, %error, "the request was not sent whole");
+                    if !outgoing.has_begun() {
+                        return Poll::Ready(Err(Attempt::Unsent));
+                    }
+                    // It may have been answered all the same.
+                    outgoing.give_up();
+                }
+            }
+        }
+        // What comes before a request is no answer to it.
+        if outgoing.has_begun()
+            && let Poll::Ready(read) = beginning.poll_head(stream, cx, method, headers)
+        {
+            return Poll::Ready(read.map_err(|error| {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(request_id = %id, error, "the upstream failed");
+                Attempt::Lost
+            }));
         }
         loop {
             let deadline = waiting.deadline();
-            if connection.poll_late(cx, deadline).is_pending() {
+            if patience.poll(cx, deadline).is_pending() {
                 return Poll::Pending;
             }
             if waiting.deadline() <= deadline {
-                return Poll::Ready(None);
+                return Poll::Ready(Err(Attempt::Over(late(waiting, id))));
             }
         }
     });
-    let mut error = match answer.await {
-        Some(Ok(response)) => return Ok(response),
-        Some(Err(error)) => error,
-        None if waiting.progress.is_some_and(Progress::waits_for_client) => {
-            return Err(Attempt::Over(CLIENT_LATE));
-        }
-        None => {
-            tracing::warn!(request_id = %id, "the upstream did not answer in time");
-            return Err(Attempt::Over(UPSTREAM_LATE));
-        }
-    };
-    if let Some(request) = error.take_message() {
-        return Err(Attempt::Unsent(request));
+    answer.await
+}
+
+/// The body of the request broke off.
+fn broken(waiting: &Waiting<'_>) -> Failure {
+    match waiting.progress.and_then(Progress::fault) {
+        Some(Fault::TooLarge) => TOO_LARGE,
+        Some(Fault::Client) | None => BROKEN_OFF,
     }
-    Err(match waiting.progress.and_then(Progress::fault) {
-        Some(Fault::TooLarge) => Attempt::Over(TOO_LARGE),
-        Some(Fault::Client) => Attempt::Over(BROKEN_OFF),
-        None => {
-            let error = error.into_error();
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(request_id = %id, error, "the upstream failed");
-            Attempt::Lost
-        }
-    })
+}
+
+/// The answer does not come.
+fn late(waiting: &Waiting<'_>, id: &RequestId) -> Failure {
+    if waiting.progress.is_some_and(Progress::waits_for_client) {
+        return CLIENT_LATE;
+    }
+    tracing::warn!(request_id = %id, "the upstream did not answer in time");
+    UPSTREAM_LATE
 }
 
 /// The answer as the client gets it.
 fn answered(
-    mut response: Response<Incoming>,
-    id: &RequestId,
-    exchange: impl FnOnce(Incoming) -> Exchange,
-) -> Result<Response<Body>, Failure> {
-    let headers = response.headers_mut();
-    if headers.contains_key(TRANSFER_ENCODING) {
-        if !is_plain_chunked(headers) {
-            tracing::warn!(request_id = %id, "the upstream used a transfer coding but chunked");
-            return Err(UPSTREAM_FAILED);
-        }
-        // The body was read by chunks, so a length beside them says nothing true.
-        headers.remove(CONTENT_LENGTH);
+    status: StatusCode,
+    reason: Option<ReasonPhrase>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    if let Some(reason) = reason {
+        response.extensions_mut().insert(reason);
     }
-    strip_hop_by_hop(headers);
-    *response.version_mut() = Version::HTTP_11;
-    Ok(response.map(|body| Body::streamed(exchange(body))))
+    response
 }

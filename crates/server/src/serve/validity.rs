@@ -76,7 +76,7 @@ pub(super) fn host(
 
 /// Whether the body of a message is framed in a way that this program undoes whole. Any other
 /// coding would be taken for the content once its name is stripped.
-pub(super) fn is_plain_chunked(headers: &HeaderMap) -> bool {
+fn is_plain_chunked(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
         (None, _) => true,

@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 
 use super::forwarding::tokens;
 use super::patience::Patience;
+use super::upstream::Switched;
 
 /// Whether a request asks for a WebSocket.
 pub(super) fn is_handshake(parts: &Parts) -> bool {
@@ -39,8 +40,8 @@ pub(super) fn client_of(parts: &mut Parts) -> Option<OnUpgrade> {
 
 /// Whether a message says that the connection is to become a WebSocket.
 pub(super) fn agrees(headers: &HeaderMap) -> bool {
-    let says = |name: &HeaderName, word| {
-        tokens(headers, name).any(|token| token.eq_ignore_ascii_case(word))
+    let says = |name: &HeaderName, word: &str| {
+        tokens(headers, name).any(|token| token.eq_ignore_ascii_case(word.as_bytes()))
     };
     says(&CONNECTION, "upgrade") && says(&UPGRADE, "websocket")
 }
@@ -60,7 +61,7 @@ pub(super) struct Tunnel {
 
 #[derive(Debug)]
 enum To {
-    Upstream(OnUpgrade, Duration),
+    Upstream(Switched, Duration),
     Close(Close),
 }
 
@@ -78,7 +79,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 impl Tunnel {
     /// A tunnel that ends when nothing passes for so long.
-    pub(super) const fn new(client: OnUpgrade, upstream: OnUpgrade, idle: Duration) -> Self {
+    pub(super) const fn new(client: OnUpgrade, upstream: Switched, idle: Duration) -> Self {
         Self {
             client,
             to: To::Upstream(upstream, idle),
@@ -106,8 +107,8 @@ impl Tunnel {
     async fn serve(self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         match self.to {
             To::Upstream(upstream, idle) => {
-                let (client, upstream) = tokio::try_join!(self.client, upstream)?;
-                pass(TokioIo::new(client), TokioIo::new(upstream), idle).await?;
+                let client = self.client.await?;
+                pass(TokioIo::new(client), upstream, idle).await?;
             }
             To::Close(close) => {
                 let mut client = TokioIo::new(self.client.await?);

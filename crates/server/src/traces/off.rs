@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tollgate_http::RequestId;
 
 use crate::{Outcome, config, metrics};
@@ -38,4 +38,10 @@ impl Traces {
 
 pub(crate) const fn decided(_: &Parts, _: &str, _: &'static str) {}
 
-pub(crate) const fn pass_on(_: &Parts, _: &mut HeaderMap) {}
+pub(crate) fn pass_on(_: &Parts, _: impl FnMut(&HeaderName, &HeaderValue)) -> bool {
+    false
+}
+
+pub(crate) const fn is_context(_: &HeaderName) -> bool {
+    false
+}

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use opentelemetry::trace::{
     Span as _, SpanContext, SpanKind, Status, TraceContextExt as _, Tracer as _,
     TracerProvider as _,
@@ -160,19 +160,26 @@ pub(crate) fn decided(parts: &Parts, rule: &str, origin: &'static str) {
     }
 }
 
-/// Tells the upstream that the request's span caused what it is asked, in place of what the client
-/// has told.
-pub(crate) fn pass_on(parts: &Parts, headers: &mut HeaderMap) {
+/// Writes what tells the upstream that the request's span caused what it is asked. Whether there is
+/// a span: then it takes the place of what the client has told, which [`is_context`].
+pub(crate) fn pass_on(parts: &Parts, mut write: impl FnMut(&HeaderName, &HeaderValue)) -> bool {
     let Some(Span(context)) = parts.extensions.get() else {
-        return;
+        return false;
     };
     let span = context.span();
     let span = span.span_context();
-    headers.insert(&TRACEPARENT, traceparent(span));
-    match HeaderValue::from_str(&span.trace_state().header()) {
-        Ok(state) if !state.is_empty() => headers.insert(&TRACESTATE, state),
-        _ => headers.remove(&TRACESTATE),
-    };
+    write(&TRACEPARENT, &traceparent(span));
+    if let Ok(state) = HeaderValue::from_str(&span.trace_state().header())
+        && !state.is_empty()
+    {
+        write(&TRACESTATE, &state);
+    }
+    true
+}
+
+/// Whether a field says which span caused a request.
+pub(crate) fn is_context(name: &HeaderName) -> bool {
+    *name == TRACEPARENT || *name == TRACESTATE
 }
 
 fn traceparent(span: &SpanContext) -> HeaderValue {

@@ -55,7 +55,7 @@ fn a_body_that_the_upstream_frames_twice_or_oddly_is_not_garbled() {
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n\
          5\r\nhello\r\n0\r\n\r\n",
     );
-    assert_eq!((both.status, both.text()), (200, "hello"));
+    assert_eq!(both.status, 502);
     let coded =
         of("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
     assert_eq!(coded.status, 502);

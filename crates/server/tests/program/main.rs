@@ -8,6 +8,7 @@
 
 #[cfg(feature = "redis")]
 mod admin;
+mod answers;
 mod check;
 #[cfg(feature = "redis")]
 mod checks;

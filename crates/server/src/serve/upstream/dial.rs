@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
@@ -18,6 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tower_service::Service;
 
 use super::connection::Connection;
+use super::stream::Stream;
 use crate::config::{Proxy, Upstream};
 use crate::serve::tls::HTTP1;
 
@@ -54,13 +54,14 @@ impl Dial {
         let deadline = end.map_or(deadline, |end| end.min(deadline));
         let connecting = async {
             let io = self.connector.clone().call(self.address.clone()).await?;
-            match &self.tls {
-                None => Ok(Connection::new(io).await?),
+            let stream = io.into_inner();
+            let stream = match &self.tls {
+                None => Stream::Plain(stream),
                 Some((tls, name)) => {
-                    let io = tls.connect(name.clone(), io.into_inner()).await?;
-                    Ok(Connection::new(TokioIo::new(io)).await?)
+                    Stream::Encrypted(Box::new(tls.connect(name.clone(), stream).await?))
                 }
-            }
+            };
+            Ok(Connection::new(stream))
         };
         match timeout_at(deadline, connecting).await {
             Ok(connected) => connected,

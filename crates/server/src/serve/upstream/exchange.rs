@@ -1,30 +1,63 @@
-//! One request on a connection to the upstream, while its answer comes.
+//! One answer that comes from an upstream, and the connection it comes by.
 
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame, Incoming};
+use hyper::body::Frame;
+use tokio::io::{AsyncRead, ReadBuf, ReadHalf, WriteHalf, split};
 use tokio::time::Instant;
 
+use super::chunks::Part;
 use super::connection::Connection;
+use super::framing::Framing;
+use super::outgoing::Outgoing;
 use super::pool::Pool;
+use super::reading::{LITTLE, MUCH, poll_bytes};
+use super::stream::Stream;
+use super::unreadable::Unreadable;
+use crate::serve::patience::Patience;
+use crate::serve::upload::Progress;
 
 /// An answer's body that comes, and the connection it comes by, which ends with it if it does not
 /// come to its end.
 #[derive(Debug)]
 pub(in crate::serve) struct Exchange {
-    body: Incoming,
-    connection: Option<Connection>,
-    pool: Arc<Pool>,
-    start: Instant,
-    /// How long the next part may take.
-    idle: Duration,
-    /// When all of it must be there.
-    end: Option<Instant>,
+    /// None once the answer is over, or broke off.
+    source: Option<Source>,
+    framing: Framing,
+    /// What has come and is not passed on.
+    unread: Bytes,
+    /// There was as much as was asked for the last time.
+    is_busy: bool,
+    /// Where the connection goes once the answer is over, if it can be used again.
+    keep: Option<Arc<Pool>>,
+    times: Times,
     /// Since when the next part is awaited.
     waiting: Option<Instant>,
+}
+
+/// Where an answer comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    Whole(Connection),
+    /// The request is still being sent, by a task of its own.
+    Shared(ReadHalf<Stream>, Patience),
+}
+
+/// When an answer is late.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// When its request came.
+    pub(super) start: Instant,
+    /// How long the next part may take.
+    pub(super) idle: Duration,
+    /// When all of it must be there.
+    pub(super) end: Option<Instant>,
 }
 
 /// Why an answer did not come to its end.
@@ -32,30 +65,42 @@ pub(in crate::serve) struct Exchange {
 pub(in crate::serve) enum Broken {
     /// The upstream broke off.
     #[error("the upstream broke off")]
-    Off(#[source] hyper::Error),
+    Off(#[source] Unreadable),
     /// The next part, or all of it, did not come in time.
     #[error("the upstream did not go on with its answer, or end it, in time")]
     Stalled,
 }
 
 impl Exchange {
+    /// An answer whose head has come, and `unread` with it.
     pub(super) const fn new(
-        body: Incoming,
-        connection: Connection,
-        pool: Arc<Pool>,
-        start: Instant,
-        idle: Duration,
-        end: Option<Instant>,
+        source: Source,
+        framing: Framing,
+        unread: Bytes,
+        keep: Option<Arc<Pool>>,
+        times: Times,
     ) -> Self {
         Self {
-            body,
-            connection: Some(connection),
-            pool,
-            start,
-            idle,
-            end,
+            source: Some(source),
+            framing,
+            unread,
+            is_busy: false,
+            keep,
+            times,
             waiting: None,
         }
+    }
+
+    /// The whole body, if it is there already. Then the connection is free.
+    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
+        let length = usize::try_from(self.framing.length()?).ok()?;
+        if self.unread.len() < length {
+            return None;
+        }
+        self.framing = Framing::Over;
+        let body = self.unread.split_to(length);
+        self.complete();
+        Some(body)
     }
 
     /// The next part.
@@ -63,50 +108,135 @@ impl Exchange {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let Some(connection) = &mut self.connection else {
-            return Poll::Ready(None);
+        let next = ready!(self.poll_part(cx));
+        // Where there is always more, nothing is waited for.
+        let late = self.times.end.is_some_and(|end| Instant::now() >= end);
+        let next = match next {
+            Ok(Part::Data(_) | Part::Trailers(_)) if late => Err(Broken::Stalled),
+            next => next,
         };
-        match connection.poll_frame(&mut self.body, cx) {
-            Poll::Ready(None) => {
-                self.complete();
-                Poll::Ready(None)
+        self.waiting = None;
+        if self.framing.is_over() {
+            self.complete();
+        }
+        Poll::Ready(match next {
+            Ok(Part::Data(data)) => Some(Ok(Frame::data(data))),
+            Ok(Part::Trailers(fields)) => Some(Ok(Frame::trailers(fields))),
+            Ok(Part::End) => None,
+            Err(broken) => {
+                self.source = None;
+                Some(Err(broken))
             }
-            // Where there is always more, nothing is waited for.
-            Poll::Ready(Some(Ok(_))) if self.end.is_some_and(|end| Instant::now() >= end) => {
-                Poll::Ready(Some(Err(Broken::Stalled)))
+        })
+    }
+
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<Part, Broken>> {
+        loop {
+            match self.framing.next(&mut self.unread) {
+                Ok(Some(part)) => return Poll::Ready(Ok(part)),
+                Ok(None) => {}
+                Err(error) => return Poll::Ready(Err(Broken::Off(error))),
             }
-            Poll::Ready(frame) => {
-                self.waiting = None;
-                Poll::Ready(frame.map(|frame| frame.map_err(Broken::Off)))
+            let Some(source) = &mut self.source else {
+                return Poll::Ready(Ok(Part::End));
+            };
+            let more = if self.is_busy { MUCH as u64 } else { 0 };
+            let bytes = match poll_bytes(source, cx, self.framing.expected().max(more)) {
+                Poll::Ready(Ok(bytes)) => bytes,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Off(error.into()))),
+                Poll::Pending => {
+                    let since = *self.waiting.get_or_insert_with(Instant::now);
+                    ready!(source.poll_late(cx, since, &self.times));
+                    return Poll::Ready(Err(Broken::Stalled));
+                }
+            };
+            if bytes.is_empty() {
+                self.keep = None;
+                let ended = self.framing.end().map_err(Broken::Off);
+                return Poll::Ready(ended.map(|()| Part::End));
             }
-            Poll::Pending => {
-                let waiting = *self.waiting.get_or_insert_with(Instant::now);
-                let idle = waiting + self.idle;
-                let deadline = self.end.map_or(idle, |end| end.min(idle));
-                ready!(connection.poll_late(cx, deadline));
-                Poll::Ready(Some(Err(Broken::Stalled)))
-            }
+            self.is_busy = bytes.len() >= LITTLE;
+            self.unread = bytes;
         }
     }
 
-    /// What the body knows of itself.
-    pub(in crate::serve) const fn body(&self) -> &Incoming {
-        &self.body
+    /// Whether nothing more will come.
+    pub(in crate::serve) const fn is_over(&self) -> bool {
+        self.framing.is_over()
     }
 
-    /// The answer is there to its last byte: the connection is free for another request.
+    /// How many bytes will come, if that is known.
+    pub(in crate::serve) const fn length(&self) -> Option<u64> {
+        self.framing.length()
+    }
+
+    /// The answer is there to its last byte: the connection is free for another request, if nothing
+    /// has come behind it.
     fn complete(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            self.pool.put(self.start, connection);
+        let Some(Source::Whole(connection)) = self.source.take() else {
+            return;
+        };
+        match self.keep.take().filter(|_| self.unread.is_empty()) {
+            Some(pool) => pool.put(self.times.start, connection),
+            None => connection.close(),
         }
     }
 }
 
-/// Who takes the last byte need not ask for more.
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        if self.body.is_end_stream() {
-            self.complete();
+impl Source {
+    /// From now on the request is sent by a task of its own: it must not wait until the client
+    /// takes the answer.
+    pub(super) fn shared(
+        connection: Connection,
+        outgoing: Outgoing,
+        progress: Arc<Progress>,
+        times: &Times,
+    ) -> Self {
+        let (reading, writing) = split(connection.stream);
+        tokio::spawn(send_on(outgoing, writing, progress, *times));
+        Self::Shared(reading, connection.patience)
+    }
+
+    /// Ready if what is awaited since then is late.
+    fn poll_late(&mut self, cx: &mut Context<'_>, since: Instant, times: &Times) -> Poll<()> {
+        let idle = since + times.idle;
+        let deadline = times.end.map_or(idle, |end| end.min(idle));
+        let (Self::Whole(Connection { patience, .. }) | Self::Shared(_, patience)) = self;
+        patience.poll(cx, deadline)
+    }
+}
+
+impl AsyncRead for Source {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Whole(connection) => Pin::new(&mut connection.stream).poll_read(cx, into),
+            Self::Shared(stream, _) => Pin::new(stream).poll_read(cx, into),
         }
     }
+}
+
+/// Sends the rest of a request, until it is sent, or the upstream takes nothing for too long. (A
+/// client that sends nothing for too long loses its connection, and its request breaks off.)
+async fn send_on(
+    mut outgoing: Outgoing,
+    mut to: WriteHalf<Stream>,
+    progress: Arc<Progress>,
+    times: Times,
+) {
+    let mut patience = Patience::default();
+    poll_fn(|cx| {
+        if outgoing.poll_send(&mut to, cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let idle = (!progress.waits_for_client()).then(|| progress.latest() + times.idle);
+        match idle.into_iter().chain(times.end).min() {
+            Some(deadline) => patience.poll(cx, deadline),
+            None => Poll::Pending,
+        }
+    })
+    .await;
 }

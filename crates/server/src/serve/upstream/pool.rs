@@ -29,24 +29,22 @@ pub(in crate::serve) struct Pool {
 }
 
 impl Pool {
-    /// The connection that was used last, if one is there.
+    /// The connection that was used last and can be used again, if one is there.
     pub(super) fn take(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.idle();
-        let (since, connection) = idle.pop_back()?;
-        if is_old(now, since) {
-            // All others are older.
-            idle.clear();
-            return None;
+        while let Some((since, mut connection)) = idle.pop_back() {
+            if is_old(now, since) {
+                // All others are older.
+                idle.clear();
+            } else if connection.is_quiet() {
+                return Some(connection);
+            }
         }
-        Some(connection)
+        None
     }
 
     /// Keeps a connection that was given a request at `since`, and has answered it.
-    pub(super) fn put(&self, since: Instant, mut connection: Connection) {
-        // One that is not ready has more to do before it sees that it is, or cannot be used again.
-        if !connection.is_ready() && !connection.look() {
-            return;
-        }
+    pub(super) fn put(&self, since: Instant, connection: Connection) {
         let mut idle = self.idle();
         if idle.len() >= MOST
             && let Some((_, oldest)) = idle.pop_front()
@@ -77,7 +75,7 @@ impl Pool {
         }
         // The others were looked at when they were used.
         let is_recent = |since| now.saturating_duration_since(since) < LOOK;
-        idle.retain_mut(|(since, connection)| is_recent(*since) || connection.look());
+        idle.retain_mut(|(since, connection)| is_recent(*since) || connection.is_quiet());
     }
 
     fn idle(&self) -> MutexGuard<'_, VecDeque<(Instant, Connection)>> {
