@@ -107,8 +107,12 @@ impl Engine {
     ///
     /// # Cancellation
     /// A call that is dropped has charged, or it has not; it holds no slot.
-    pub(crate) async fn decide(&self, request: &Parts, client: IpAddr) -> Result<Verdict, Problem> {
-        self.decide_as(request, client, Intent::Serve).await
+    pub(crate) fn decide<'a>(
+        &'a self,
+        request: &'a Parts,
+        client: IpAddr,
+    ) -> impl Future<Output = Result<Verdict, Problem>> + Send + 'a {
+        self.decide_as(request, client, Intent::Serve)
     }
 
     /// The same with another intent.
@@ -245,9 +249,10 @@ impl Engine {
             return Ok((decision.map_or(Outcome::Free, Outcome::Decided), None));
         };
         let waits = rule.rule().mode == Mode::Enforce;
+        // In boxes: what requests without slots have room for stays small.
         let (slot, permit) = match intent {
-            Intent::Serve => slots::take(slots, key, waits).await,
-            Intent::Charge | Intent::Look => (slots::look(slots, key).await, None),
+            Intent::Serve => Box::pin(slots::take(slots, key, waits)).await,
+            Intent::Charge | Intent::Look => (Box::pin(slots::look(slots, key)).await, None),
         };
         if let (Slot::Full { .. } | Slot::Unavailable { .. }, Some(made), Some(limit)) =
             (&slot, &decision, &counted.limit)
@@ -255,7 +260,7 @@ impl Engine {
             && waits
         {
             // Nothing was served, so nothing was used. A refund that is lost was a charge.
-            if let Err(error) = limit.refund(key, made).await {
+            if let Err(error) = Box::pin(limit.refund(key, made)).await {
                 tracing::debug!(rule = rule.id(), %error, "a charge for nothing stays");
             }
         }

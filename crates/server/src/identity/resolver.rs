@@ -207,8 +207,9 @@ impl Resolver {
                     return Ok(self.of_address(client));
                 }
                 IdentityType::Global => return Ok(Identity::global()),
-                IdentityType::JwtSub => self.subject(request, &mut token).await,
-                IdentityType::Custom => self.custom(request, &mut token).await,
+                // In boxes: what other requests have room for stays small.
+                IdentityType::JwtSub => Box::pin(self.subject(request, &mut token)).await,
+                IdentityType::Custom => Box::pin(self.custom(request, &mut token)).await,
                 IdentityType::ApiKey => self.header(request, *kind, &self.options.api_key_header),
                 IdentityType::UserId => self.header(request, *kind, &self.options.user_id_header),
                 IdentityType::Phone => self.header(request, *kind, &self.options.phone_header),

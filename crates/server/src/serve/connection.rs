@@ -116,8 +116,12 @@ fn service(
     let (peer, shared) = (Arc::clone(peer), Arc::clone(shared));
     service_fn(move |request: Request<Incoming>| {
         let (peer, shared) = (Arc::clone(&peer), Arc::clone(&shared));
-        peer.set_sending(!request.body().is_end_stream());
-        async move { Ok::<_, Infallible>(shared.gateway.handle(request, &peer, &shared).await) }
+        let (mut parts, body) = request.into_parts();
+        peer.set_sending(!body.is_end_stream());
+        async move {
+            let gateway = &shared.gateway;
+            Ok::<_, Infallible>(gateway.handle(&mut parts, body, &peer, &shared).await)
+        }
     })
 }
 

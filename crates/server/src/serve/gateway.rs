@@ -102,7 +102,8 @@ impl Gateway {
     /// Answers a request.
     pub(super) async fn handle(
         &self,
-        request: Request<Incoming>,
+        parts: &mut Parts,
+        body: Incoming,
         peer: &Arc<Peer>,
         shared: &Shared,
     ) -> Response<Body> {
@@ -110,7 +111,6 @@ impl Gateway {
         let logged = self.is_logging();
         let start = Instant::now();
         let answering = self.requests.begin();
-        let (mut parts, body) = request.into_parts();
         let id = RequestId::of(&parts.headers);
 
         let draining = self.is_draining();
@@ -118,10 +118,10 @@ impl Gateway {
         let local = probe || self.service.is_admin(parts.uri.path());
         if !probe {
             let trusted = || self.trusts(peer.address());
-            self.traces.begin(&mut parts, &id, peer.scheme(), trusted);
+            self.traces.begin(parts, &id, peer.scheme(), trusted);
         }
         let mut response = if probe {
-            Box::pin(self.probe(&parts, draining, &id)).await
+            Box::pin(self.probe(parts, draining, &id)).await
         } else if local {
             let (client, trusted) = self.client(peer.address(), &parts.headers);
             let caller = Caller {
@@ -129,11 +129,11 @@ impl Gateway {
                 client,
                 trusted,
             };
-            Box::pin(self.admin(&mut parts, body, caller, &id)).await
+            Box::pin(self.admin(parts, body, caller, &id)).await
         } else if let Some(cors) = &self.cors {
-            Box::pin(self.across(cors, &mut parts, body, peer, shared, &id)).await
+            Box::pin(self.across(cors, parts, body, peer, shared, &id)).await
         } else {
-            self.limited(&mut parts, body, peer, shared, &id).await
+            self.limited(parts, body, peer, shared, &id).await
         };
         let outcome = match local {
             true => Outcome::Local,
@@ -141,7 +141,7 @@ impl Gateway {
         };
         drop(answering);
         self.requests.end(&parts.method, outcome, start.elapsed());
-        self.traces.end(&parts, response.status(), outcome);
+        self.traces.end(parts, response.status(), outcome);
         id.write(response.headers_mut());
         let goes_on = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if draining && !goes_on && parts.version < Version::HTTP_2 {
@@ -252,8 +252,9 @@ impl Gateway {
         let (client, trusted) = self.client(peer.address(), &parts.headers);
         let offered = peer.take_offered();
         let decided = match peer.take_decided() {
-            Some(verdict) => Ok(verdict),
-            None => self.service.engine.decide(parts, client).await,
+            Some(verdict) => Ok(*verdict),
+            // In a box: it is short, and what comes after it needs no room for it.
+            None => Box::pin(self.service.engine.decide(parts, client)).await,
         };
         let mut verdict = match decided {
             Ok(verdict) => verdict,

@@ -118,9 +118,9 @@ impl Peer {
     }
 
     /// What was decided of its request already.
-    pub(super) fn take_decided(&self) -> Option<Verdict> {
+    pub(super) fn take_decided(&self) -> Option<Box<Verdict>> {
         let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
-        decided.take().map(|verdict| *verdict)
+        decided.take()
     }
 
     /// Whether the latest request was for this host, too, and it was found to be one.

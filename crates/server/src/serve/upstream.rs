@@ -123,7 +123,7 @@ impl Target {
         }
     }
 
-    /// Forwards a request, whose headers are gone with it. Dropping the future gives the request
+    /// Forwards a request, which has no headers after that. Dropping the future gives the request
     /// up.
     pub(super) async fn forward(
         &self,
@@ -140,6 +140,7 @@ impl Target {
             return Err(TOO_LARGE);
         }
         let start = Instant::now();
+        let end = self.times.total.map(|total| start + total);
         let (upload, progress) = Upload::new(body, self.max_body, start);
         let client = match websocket::is_handshake(parts) {
             true => Some(websocket::client_of(parts)),
@@ -147,28 +148,19 @@ impl Target {
         };
         let head = self.head(parts, client.is_some(), origin, id)?;
         let mut outgoing = Outgoing::new(head, &parts.headers, upload);
-        let end = self.times.total.map(|total| start + total);
         let waiting = Waiting {
             start,
             end,
             head: self.times.head,
             progress: progress.as_deref(),
         };
-        // The room of the request's fields is that of the answer's.
-        let mut headers = std::mem::take(&mut parts.headers);
-        let asking = self.ask(
-            &mut outgoing,
-            &parts.method,
-            &mut headers,
-            &waiting,
-            pool,
-            id,
-        );
+        let asking = self.ask(&mut outgoing, parts, &waiting, pool, id);
         let Begun {
             head,
             unread,
             connection,
         } = asking.await?;
+        let mut headers = std::mem::take(&mut parts.headers);
         let (status, reason) = (head.status, head.reason);
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return match client.flatten() {
@@ -182,9 +174,9 @@ impl Target {
             };
         }
         let times = exchange::Times {
-            start,
+            start: waiting.start,
             idle: self.times.idle,
-            end,
+            end: waiting.end,
         };
         let keep = (head.keeps_alive && !outgoing.is_given_up()).then(|| Arc::clone(pool));
         let connection = match progress {
@@ -231,19 +223,18 @@ impl Target {
         Ok(out)
     }
 
-    /// Asks until there is an answer, whose fields take the place of all in `headers`, or no use in
-    /// asking.
+    /// Asks until there is an answer, whose fields take the place and the room of the request's, or
+    /// no use in asking.
     async fn ask(
         &self,
         outgoing: &mut Outgoing,
-        method: &Method,
-        headers: &mut HeaderMap,
+        parts: &mut Parts,
         waiting: &Waiting<'_>,
         pool: &Pool,
         id: &RequestId,
     ) -> Result<Begun, Failure> {
         let mut left = self.retries;
-        let repeatable = waiting.progress.is_none() && is_idempotent(method);
+        let repeatable = waiting.progress.is_none() && is_idempotent(&parts.method);
         loop {
             let idle = pool.take(waiting.start);
             let fresh = idle.is_none();
@@ -263,8 +254,8 @@ impl Target {
                     }
                 },
             };
-            headers.clear();
-            let asked = attempt(&mut connection, outgoing, method, headers, waiting, id);
+            parts.headers.clear();
+            let asked = attempt(&mut connection, outgoing, parts, waiting, id);
             match asked.await {
                 Ok((head, unread)) => {
                     return Ok(Begun {
@@ -315,12 +306,14 @@ impl Waiting<'_> {
 async fn attempt(
     connection: &mut Connection,
     outgoing: &mut Outgoing,
-    method: &Method,
-    headers: &mut HeaderMap,
+    parts: &mut Parts,
     waiting: &Waiting<'_>,
     id: &RequestId,
 ) -> Result<(Head, Bytes), Attempt> {
     let Connection { stream, patience } = connection;
+    let Parts {
+        method, headers, ..
+    } = parts;
     let mut beginning = Beginning::default();
     let mut sending = true;
     let answer = poll_fn(|cx| {

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 
 use crate::client::{Connection, get, read_body, read_chunk, read_head, request};
 use crate::process::{Gateway, LONG};
@@ -149,19 +150,24 @@ fn a_body_that_breaks_off_does_not_look_whole() {
         assert_eq!(events.recv_timeout(LONG), Ok("opened"), "{target}");
         assert_eq!(events.recv_timeout(LONG), Ok("ended"), "{target}");
     }
-    let short = serving(|mut stream| {
+    let (next, wait) = channel::<()>();
+    let wait = Arc::new(Mutex::new(wait));
+    let short = serving(move |mut stream| {
         read_head(&mut stream);
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf";
         stream.get_mut().write_all(answer).unwrap();
-        stream.get_mut().shutdown(Shutdown::Both).unwrap();
+        // The client has that much.
+        wait.lock().unwrap().recv_timeout(LONG).unwrap();
     });
     let gateway = in_front_of(short, &[]);
     let mut client = Connection::new(gateway.address);
     client.send(GET);
     assert_eq!(client.head().0, 200);
-    let mut got = Vec::new();
-    let _ = client.stream.read_to_end(&mut got);
-    assert_eq!(got, b"half");
+    let mut half = [0; 4];
+    client.stream.read_exact(&mut half).unwrap();
+    assert_eq!(&half, b"half");
+    next.send(()).unwrap();
+    client.closed();
 }
 
 #[test]
@@ -207,7 +213,7 @@ fn what_comes_behind_an_answer_is_no_answer_to_the_next_request() {
 fn what_comes_between_two_answers_is_no_answer_either() {
     let (told, opened) = channel();
     let (next, wait) = channel::<()>();
-    let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+    let wait = Arc::new(Mutex::new(wait));
     let upstream = serving(move |mut stream| {
         told.send(()).unwrap();
         while read_head(&mut stream).is_some() {

@@ -88,7 +88,11 @@ pub(super) fn parse(
         return Err(Unreadable::TwoFramings);
     }
     if let Some(length) = hop.length {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        let value = match hop.length_text {
+            Some(plain) => HeaderValue::from_maybe_shared(text.slice_ref(plain)),
+            None => Ok(HeaderValue::from(length)),
+        };
+        headers.insert(CONTENT_LENGTH, value.map_err(|_| Unreadable::Field)?);
     }
     for name in &hop.named {
         headers.remove(name);
@@ -120,18 +124,20 @@ pub(super) fn parse(
 
 /// What a head says of its connection and of its framing.
 #[derive(Default)]
-struct Hop {
+struct Hop<'a> {
     close: bool,
     keep_alive: bool,
     upgrade: bool,
     websocket: bool,
     chunked: bool,
     length: Option<u64>,
+    /// How it is written, if that is how anybody would.
+    length_text: Option<&'a [u8]>,
     /// The fields that `Connection` names.
     named: Vec<HeaderName>,
 }
 
-impl Hop {
+impl<'a> Hop<'a> {
     fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), Unreadable> {
         if *name == CONNECTION {
             for word in words(value) {
@@ -153,7 +159,9 @@ impl Hop {
     }
 
     /// Several lengths are one only if they are the same (RFC 9112, 6.3).
-    fn length(&mut self, value: &[u8]) -> Result<(), Unreadable> {
+    fn length(&mut self, value: &'a [u8]) -> Result<(), Unreadable> {
+        let is_plain = value.len() <= 19 && value.iter().all(u8::is_ascii_digit);
+        self.length_text = Some(value).filter(|_| is_plain && !value.starts_with(b"0"));
         for word in words(value) {
             let digits = (1..=19).contains(&word.len()) && word.iter().all(u8::is_ascii_digit);
             let length = std::str::from_utf8(word).ok().filter(|_| digits);

@@ -20,7 +20,8 @@ pub(super) struct Outgoing {
     /// The head of the request, or what frames the part of its body that comes next.
     before: Vec<u8>,
     part: Bytes,
-    after: &'static [u8],
+    /// Whether the end of a line follows.
+    is_chunk: bool,
     /// How many bytes of these three are sent.
     sent: usize,
     /// Whether anything was sent.
@@ -79,7 +80,7 @@ impl Outgoing {
         let mut outgoing = Self {
             before: head,
             part: Bytes::new(),
-            after: b"",
+            is_chunk: false,
             sent: 0,
             has_begun: false,
             is_given_up: false,
@@ -158,7 +159,7 @@ impl Outgoing {
         if self.is_sent() {
             self.before.clear();
             self.part = Bytes::new();
-            self.after = b"";
+            self.is_chunk = false;
             self.sent = 0;
         }
         let Some(Ok(frame)) = next else {
@@ -177,7 +178,7 @@ impl Outgoing {
             (Ok(part), Rest::Chunks(_)) => {
                 let _ = write!(self.before, "{:x}\r\n", part.len());
                 self.part = part;
-                self.after = b"\r\n";
+                self.is_chunk = true;
             }
             (Ok(part), Rest::Length(left)) => {
                 let Some(rest) = left.checked_sub(part.len() as u64) else {
@@ -215,7 +216,7 @@ impl Outgoing {
         let written = if self.part.is_empty() {
             stream.poll_write(cx, &self.before[self.sent..])
         } else {
-            let mut slices = [&*self.before, &self.part, self.after].map(IoSlice::new);
+            let mut slices = [&*self.before, &self.part, self.after()].map(IoSlice::new);
             let mut slices = &mut slices[..];
             IoSlice::advance_slices(&mut slices, self.sent);
             stream.poll_write_vectored(cx, slices)
@@ -230,8 +231,15 @@ impl Outgoing {
         }
     }
 
+    const fn after(&self) -> &'static [u8] {
+        match self.is_chunk {
+            true => b"\r\n",
+            false => b"",
+        }
+    }
+
     fn length(&self) -> usize {
-        self.before.len() + self.part.len() + self.after.len()
+        self.before.len() + self.part.len() + self.after().len()
     }
 
     fn is_sent(&self) -> bool {
