@@ -30,9 +30,10 @@ pub(crate) use access::Access;
 pub(crate) use audit::{Audited, TARGET as AUDIT};
 pub(crate) use listener::serve;
 pub(crate) use paths::{is_admin, shown};
-pub(crate) use reply::{Failed, Json, body, document, query};
+pub(crate) use reply::{Failed, Json, body, document, fields, query};
 
 use crate::engine::Engine;
+use crate::rules::{Faults, rest};
 use crate::v1;
 
 /// The largest body that is read: more than any rule takes.
@@ -116,14 +117,16 @@ impl Admin {
             (Ok(()), _) => Box::pin(self.routed(request.map(Body::new), caller, id)).await,
         };
         let problem = response.extensions_mut().remove::<Problem>();
+        let faults = response.extensions_mut().remove::<Faults>();
         let audited = response.extensions_mut().remove::<Audited>();
         let (mut head, body) = response.into_parts();
-        let body = match problem {
-            None => body.collect().await.map(Collected::to_bytes),
-            Some(problem) => {
+        let body = match (problem, faults) {
+            (Some(problem), _) => {
                 let problem = problem.with_instance(&*path).with_request_id(id.as_str());
                 Ok(problem.to_json(BodyStyle::Problem).into())
             }
+            (None, Some(faults)) => Ok(rest::invalid(&faults, &path, id).into_body()),
+            (None, None) => body.collect().await.map(Collected::to_bytes),
         };
         // Every body here is whole, and none can break off.
         let body = body.unwrap_or_default();

@@ -11,13 +11,14 @@ use bytes::Bytes;
 use http::header::{HeaderValue, LOCATION};
 use http::{StatusCode, Uri};
 use ring::rand::{SecureRandom, SystemRandom};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tollgate::{BackendError, Changed, Document};
 use utoipa::ToSchema;
 
-use crate::admin::{Failed, Json, body, document};
+use crate::admin::{Failed, Json, body, fields};
 use crate::identity::{StoredKey, StoredKeys, key_digest};
-use crate::rules::Moment;
+use crate::rules::{Fields, Moment, flag, text};
 
 /// The most keys, since every process keeps all of them.
 const MOST: usize = 10_000;
@@ -60,6 +61,7 @@ impl Keys {
 }
 
 /// A key to be made.
+// `Deserialize` is for the schema, which so says that other fields are refused.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyRequest {
@@ -69,9 +71,28 @@ pub(crate) struct KeyRequest {
     /// The plan that rules may look at.
     #[schema(min_length = 1, max_length = 200)]
     plan: Option<String>,
-    /// When it ends to hold (RFC 3339). Never, where none is given.
+    /// When it ends to hold (RFC 3339), which is not over yet. Never, where none is given.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Moment>,
+}
+
+impl KeyRequest {
+    fn read(bytes: &[u8]) -> Result<Self, Failed> {
+        fields(bytes, |fields| {
+            let owner = fields.read_needed("owner", "say whose it is", plain);
+            let plan = fields.read("plan", plain);
+            let now = Moment::now();
+            let expires = fields.read("expires", |value| match moment(value)? {
+                it if it.as_micros() > now.as_micros() => Ok(it),
+                _ => Err("is over; write a later one, or leave it out".into()),
+            });
+            Some(Self {
+                owner: owner?,
+                plan,
+                expires,
+            })
+        })
+    }
 }
 
 /// What is changed of a key; what is not given stays, and `null` takes away.
@@ -81,17 +102,37 @@ pub(crate) struct KeyChange {
     /// Whether it does not hold, until that is changed again.
     disabled: Option<bool>,
     /// The plan that rules may look at.
-    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 200)]
     plan: Option<Option<String>>,
     /// When it ends to hold (RFC 3339).
-    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Option<Moment>>,
 }
 
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(value).map(Some)
+impl KeyChange {
+    fn read(bytes: &[u8]) -> Result<Self, Failed> {
+        fields(bytes, |fields| {
+            Some(Self {
+                disabled: fields.read("disabled", flag),
+                plan: changed(fields, "plan", plain),
+                expires: changed(fields, "expires", moment),
+            })
+        })
+    }
+}
+
+/// What a field is to be, if it is given.
+#[expect(
+    clippy::option_option,
+    reason = "null takes away, and none leaves alone"
+)]
+fn changed<T>(
+    fields: &mut Fields<'_>,
+    field: &'static str,
+    read: impl FnOnce(&Value) -> Result<T, String>,
+) -> Option<Option<T>> {
+    let taken = fields.read(field, read);
+    (taken.is_some() || fields.is_null(field)).then_some(taken)
 }
 
 /// A key, without what it is known by.
@@ -154,9 +195,7 @@ async fn create(
         owner,
         plan,
         expires,
-    } = document(&body(bytes)?)?;
-    plain("owner", &owner)?;
-    plan.iter().try_for_each(|plan| plain("plan", plan))?;
+    } = KeyRequest::read(&body(bytes)?)?;
     let store = keys.there()?;
     let stored = store.list().await.map_err(|error| unreachable(&error))?;
     if stored.len() >= MOST {
@@ -196,9 +235,7 @@ async fn change(
         disabled,
         plan,
         expires,
-    } = document(&body(bytes)?)?;
-    let named = plan.iter().flatten();
-    named.into_iter().try_for_each(|plan| plain("plan", plan))?;
+    } = KeyChange::read(&body(bytes)?)?;
     for _ in 0..TRIES {
         let (document, mut key) = keys.find(&uri).await?;
         key.disabled = disabled.unwrap_or(key.disabled);
@@ -234,13 +271,18 @@ fn random<const N: usize>() -> Result<String, Failed> {
 }
 
 /// A text that can be shown.
-fn plain(field: &str, text: &str) -> Result<(), Failed> {
+fn plain(value: &Value) -> Result<String, String> {
+    let text = text(value)?;
     if text.is_empty() || text.len() > LONGEST || text.chars().any(char::is_control) {
-        return Err(Failed::bad(format!(
-            "{field}: write 1 to {LONGEST} bytes without control characters"
-        )));
+        return Err(format!(
+            "is not 1 to {LONGEST} bytes without control characters"
+        ));
     }
-    Ok(())
+    Ok(text.into())
+}
+
+fn moment(value: &Value) -> Result<Moment, String> {
+    Moment::try_from(text(value)?.to_owned())
 }
 
 fn busy() -> Failed {

@@ -28,6 +28,7 @@ pub use crate::identity::{IdentityType, UnknownIdentityType};
 pub use decimal::Decimal;
 pub use document::{FileFaults, parse as parse_file, write as write_file};
 pub use faults::{Fault, Faults};
+pub(crate) use faults::{Fields, flag, json, text};
 pub(crate) use file::check as check_file;
 pub use live::{Compiler, Counted, Facts, LiveRule, Normalise, NotCountable, Ruling};
 pub use model::{

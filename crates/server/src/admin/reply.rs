@@ -13,10 +13,16 @@ use serde::de::DeserializeOwned;
 use tollgate_http::Problem;
 
 use super::MAX_BODY;
+use crate::rules::{Faults, Fields, json};
 
 /// A problem as an answer. Where the request is and what it is called are added outside.
 #[derive(Debug)]
-pub(crate) struct Failed(Box<Problem>);
+pub(crate) enum Failed {
+    /// One that has a name.
+    Problem(Box<Problem>),
+    /// All that is wrong with what was sent.
+    Faults(Faults),
+}
 
 impl Failed {
     /// A problem of this status; `detail` is for the caller to read.
@@ -35,30 +41,42 @@ impl Failed {
 
 impl From<Problem> for Failed {
     fn from(problem: Problem) -> Self {
-        Self(Box::new(problem))
+        Self::Problem(Box::new(problem))
+    }
+}
+
+impl From<Faults> for Failed {
+    fn from(faults: Faults) -> Self {
+        Self::Faults(faults)
     }
 }
 
 impl Failed {
     /// The status of the answer.
-    #[cfg(test)]
     pub(crate) fn status(&self) -> StatusCode {
-        self.0.status()
+        match self {
+            Self::Problem(problem) => problem.status(),
+            Self::Faults(_) => StatusCode::BAD_REQUEST,
+        }
     }
 }
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());
-        *response.status_mut() = self.0.status();
+        *response.status_mut() = self.status();
         let problem = HeaderValue::from_static("application/problem+json");
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, problem);
-        if self.0.status() == StatusCode::UNAUTHORIZED {
+        if self.status() == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("Bearer");
             headers.insert(http::header::WWW_AUTHENTICATE, challenge);
         }
-        response.extensions_mut().insert(*self.0);
+        let extensions = response.extensions_mut();
+        match self {
+            Self::Problem(problem) => drop(extensions.insert(*problem)),
+            Self::Faults(faults) => drop(extensions.insert(faults)),
+        }
         response
     }
 }
@@ -113,10 +131,29 @@ fn unread(status: StatusCode) -> Failed {
 /// The document of a body, whose fields are named: a list of them in order is none.
 pub(crate) fn document<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failed> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err(Failed::bad("The body must be a JSON object"));
+        return Err(Faults::one("", None, "The body must be a JSON object").into());
     }
-    serde_json::from_slice(bytes)
-        .map_err(|error| Failed::bad(format!("The body cannot be used: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| {
+        let problem = format!("The body cannot be used: {error}");
+        Faults::one("", None, problem).into()
+    })
+}
+
+/// The fields of the document of a body, as `read` takes them, or every fault of them.
+pub(crate) fn fields<T>(
+    bytes: &[u8],
+    read: impl FnOnce(&mut Fields<'_>) -> Option<T>,
+) -> Result<T, Failed> {
+    let value = json(bytes)?;
+    let mut faults = Faults::default();
+    let taken = Fields::of(&value, "", &mut faults).and_then(|mut fields| {
+        let taken = read(&mut fields);
+        fields.end();
+        taken
+    });
+    taken
+        .filter(|_| faults.is_empty())
+        .ok_or_else(|| faults.into())
 }
 
 /// The parameters of a request.

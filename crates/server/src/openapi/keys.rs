@@ -3,6 +3,7 @@
 #![expect(dead_code, reason = "these are read by a macro only")]
 
 use super::Problem;
+use super::rules::Invalid;
 use crate::keys::{Key, KeyChange, KeyRequest, NewKey};
 
 macro_rules! operations {
@@ -14,7 +15,7 @@ macro_rules! operations {
             $(request_body(content = $body, content_type = "application/json"),)?
             responses(
                 (status = $status, description = $says $(, body = $answer)?),
-                (status = 400, description = "The body is wrong", body = Problem, content_type = "application/problem+json"),
+                (status = 400, description = "Every fault of the body", body = Invalid, content_type = "application/problem+json"),
                 (status = 401, description = "No token", body = Problem, content_type = "application/problem+json"),
                 (status = 403, description = "A page of another origin asks", body = Problem, content_type = "application/problem+json"),
                 (status = 404, description = "There is no such key, or keys are not kept in the store", body = Problem, content_type = "application/problem+json"),

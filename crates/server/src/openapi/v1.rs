@@ -3,6 +3,7 @@
 #![expect(dead_code, reason = "these are read by a macro only")]
 
 use super::Problem;
+use super::rules::Invalid;
 use crate::v1::{CheckAnswer, CheckRequest};
 
 /// Decide for a service that enforces it itself
@@ -12,7 +13,7 @@ use crate::v1::{CheckAnswer, CheckRequest};
     request_body(content = CheckRequest, content_type = "application/json"),
     responses(
         (status = 200, description = "The decision", body = CheckAnswer),
-        (status = 400, description = "The body is wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "Every fault of the body", body = Invalid, content_type = "application/problem+json"),
         (status = 401, description = "No token", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "A page of another origin asks", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),

@@ -117,16 +117,16 @@ fn shown(value: &Value) -> String {
 }
 
 /// The fields of an object, while they are read.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     path: String,
     map: &'a Map<String, Value>,
     known: Vec<&'static str>,
-    pub(super) faults: &'a mut Faults,
+    pub(crate) faults: &'a mut Faults,
 }
 
 impl<'a> Fields<'a> {
     /// Of an object; what is none is a fault.
-    pub(super) fn of(value: &'a Value, path: &str, faults: &'a mut Faults) -> Option<Self> {
+    pub(crate) fn of(value: &'a Value, path: &str, faults: &'a mut Faults) -> Option<Self> {
         match value {
             Value::Object(map) => Some(Self {
                 path: path.into(),
@@ -146,20 +146,25 @@ impl<'a> Fields<'a> {
     }
 
     /// The path of a field.
-    pub(super) fn path(&self, field: &str) -> String {
+    pub(crate) fn path(&self, field: &str) -> String {
         join(&self.path, field)
     }
 
     /// What was given for a field; `null` is nothing.
-    pub(super) fn find(&mut self, field: &'static str) -> Option<&'a Value> {
+    pub(crate) fn find(&mut self, field: &'static str) -> Option<&'a Value> {
         if !self.known.contains(&field) {
             self.known.push(field);
         }
         self.map.get(field).filter(|value| !value.is_null())
     }
 
+    /// Whether `null` was given for a field, where that says something.
+    pub(crate) fn is_null(&self, field: &str) -> bool {
+        self.map.get(field).is_some_and(Value::is_null)
+    }
+
     /// The same, and it must be there.
-    pub(super) fn need(&mut self, field: &'static str, fix: &str) -> Option<&'a Value> {
+    pub(crate) fn need(&mut self, field: &'static str, fix: &str) -> Option<&'a Value> {
         let found = self.find(field);
         if found.is_none() {
             let problem = format!("is missing; {fix}");
@@ -169,12 +174,12 @@ impl<'a> Fields<'a> {
     }
 
     /// A fault of a field.
-    pub(super) fn wrong(&mut self, field: &str, value: &Value, problem: impl Into<String>) {
+    pub(crate) fn wrong(&mut self, field: &str, value: &Value, problem: impl Into<String>) {
         self.faults.add(self.path(field), Some(value), problem);
     }
 
     /// What a field holds, read by a function that says what is wrong.
-    pub(super) fn read<T>(
+    pub(crate) fn read<T>(
         &mut self,
         field: &'static str,
         read: impl FnOnce(&Value) -> Result<T, String>,
@@ -184,7 +189,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The same, and it must be there.
-    pub(super) fn read_needed<T>(
+    pub(crate) fn read_needed<T>(
         &mut self,
         field: &'static str,
         fix: &str,
@@ -210,7 +215,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Everything that was not asked for is a fault.
-    pub(super) fn end(self) {
+    pub(crate) fn end(self) {
         for (field, value) in self.map {
             if !self.known.contains(&field.as_str()) {
                 let fields = self.known.join(", ");
@@ -224,22 +229,35 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// The JSON of a body.
+pub(crate) fn json(bytes: &[u8]) -> Result<Value, Faults> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let problem = match error.classify() {
+            serde_json::error::Category::Eof => "breaks off",
+            _ => "is wrong",
+        };
+        let problem = format!("is no JSON: line {line}, column {column} {problem}");
+        Faults::one("", None, problem)
+    })
+}
+
 /// Text of a field.
-pub(super) fn text(value: &Value) -> Result<&str, String> {
+pub(crate) fn text(value: &Value) -> Result<&str, String> {
     value
         .as_str()
         .ok_or_else(|| "is no text; put it in quotes".into())
 }
 
 /// `true` or `false`.
-pub(super) fn flag(value: &Value) -> Result<bool, String> {
+pub(crate) fn flag(value: &Value) -> Result<bool, String> {
     value
         .as_bool()
         .ok_or_else(|| "is neither true nor false".into())
 }
 
 /// A whole number in a range.
-pub(super) fn whole(value: &Value, least: u64, most: u64) -> Result<u64, String> {
+pub(crate) fn whole(value: &Value, least: u64, most: u64) -> Result<u64, String> {
     // 5.0 is a whole number too.
     let number = value.as_u64().or_else(|| {
         let float = value.as_f64().filter(|it| it.fract() == 0.0)?;

@@ -17,9 +17,10 @@ use tollgate_http::RequestId;
 use utoipa::ToSchema;
 
 pub use answer::Invalid;
+pub(crate) use answer::invalid;
 use answer::{Refusal, json, tagged};
 
-use super::faults::{Fields, flag};
+use super::faults::{self, Fields, flag};
 use super::store::{Entry, Stored};
 use super::sync::Rules;
 use super::{Faults, ManagedBy, Rule, read};
@@ -347,15 +348,7 @@ impl Call<'_> {
         if self.body.len() > MAX_BODY {
             return Err(Refusal::TooLarge);
         }
-        serde_json::from_slice(self.body).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            let problem = match error.classify() {
-                serde_json::error::Category::Eof => "breaks off",
-                _ => "is wrong",
-            };
-            let problem = format!("is no JSON: line {line}, column {column} {problem}");
-            Faults::one("", None, problem).into()
-        })
+        Ok(faults::json(self.body)?)
     }
 
     fn countable(&self, rule: &Rule) -> Result<(), Refusal> {

@@ -5,11 +5,13 @@ use axum::extract::rejection::BytesRejection;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::admin::{Failed, Json, MOST, Shared, body, document};
+use crate::admin::{Failed, Json, MOST, Shared, body, document, fields};
 use crate::engine::{Engine, Intent, Question};
-use crate::identity::IdentityType;
+use crate::identity::{Identity, IdentityType, UnknownIdentityType};
+use crate::rules::{Faults, Fields, flag, text};
 
 /// What is asked.
 #[derive(Deserialize, ToSchema)]
@@ -68,29 +70,14 @@ pub(super) async fn check(
 
 /// The answer to a question with this body.
 pub(crate) async fn answer(engine: &Engine, body: &[u8]) -> Result<CheckAnswer, Failed> {
-    let asked: CheckRequest = document(body)?;
-    let Named {
-        r#type: kind,
-        value,
-    } = &asked.identity;
-    let identity = engine
-        .resolver()
-        .named(*kind, value.as_bytes())
-        .map_err(|problem| Failed::bad(format!("identity.value: {problem}")))?;
-    let path = asked.path.as_deref().unwrap_or("/");
-    if !path.starts_with('/') {
-        return Err(Failed::bad("path: it must begin with /"));
-    }
-    let path = path.split('?').next().unwrap_or_default();
-    let method = asked.method.as_deref().unwrap_or("GET");
-    let method = Method::from_bytes(method.as_bytes())
-        .map_err(|_| Failed::bad("method: it is none; write one such as POST"))?;
-    let times = asked.cost.unwrap_or(1);
-    if !(1..=MOST).contains(&times) {
-        return Err(Failed::bad(format!(
-            "cost: it is {times}; write a number from 1 to {MOST}, or \"peek\": true to look"
-        )));
-    }
+    let asked: CheckRequest = document(body).map_err(|first| every(engine, body, first))?;
+    let understood = Understood::of(engine, &asked);
+    let Understood {
+        identity,
+        path,
+        method,
+        times,
+    } = understood.map_err(|first| every(engine, body, Faults::one("", None, first).into()))?;
     let verdict = engine
         .answer(&Question {
             identity: &identity,
@@ -119,6 +106,88 @@ pub(crate) async fn answer(engine: &Engine, body: &[u8]) -> Result<CheckAnswer, 
         reset_after: numbers.reset_after.map(|wait| wait.as_secs_f64()),
         origin: verdict.origin(),
     })
+}
+
+/// A question that has an answer.
+struct Understood<'a> {
+    identity: Identity,
+    path: &'a str,
+    method: Method,
+    times: u64,
+}
+
+impl<'a> Understood<'a> {
+    fn of(engine: &Engine, asked: &'a CheckRequest) -> Result<Self, String> {
+        let Named { r#type, value } = &asked.identity;
+        Ok(Self {
+            identity: identity(engine, *r#type, value)?,
+            path: path(asked.path.as_deref().unwrap_or("/"))?,
+            method: method(asked.method.as_deref().unwrap_or("GET"))?,
+            times: times(asked.cost.or(Some(1)))?,
+        })
+    }
+}
+
+fn identity(engine: &Engine, kind: IdentityType, value: &str) -> Result<Identity, String> {
+    engine.resolver().named(kind, value.as_bytes())
+}
+
+/// Without the query.
+fn path(text: &str) -> Result<&str, String> {
+    if !text.starts_with('/') {
+        return Err("does not begin with /".into());
+    }
+    Ok(text.split('?').next().unwrap_or_default())
+}
+
+fn method(text: &str) -> Result<Method, String> {
+    Method::from_bytes(text.as_bytes()).map_err(|_| "is no method; write one such as POST".into())
+}
+
+fn times(cost: Option<u64>) -> Result<u64, String> {
+    cost.filter(|cost| (1..=MOST).contains(cost))
+        .ok_or_else(|| {
+            format!("is no whole number from 1 to {MOST}; write \"peek\": true to look only")
+        })
+}
+
+/// Every fault of a body that has the `first` one. Bodies without any are read in one pass, as
+/// services ask for every request of theirs; for the others they are read once more.
+#[cold]
+fn every(engine: &Engine, body: &[u8], first: Failed) -> Failed {
+    let read = fields(body, |fields| {
+        if let Some(value) = fields.need("identity", "say who it counts for") {
+            named(engine, value, fields);
+        }
+        fields.read("path", |value| path(text(value)?).map(drop));
+        fields.read("method", |value| method(text(value)?));
+        fields.read("cost", |value| times(value.as_u64()));
+        fields.read("peek", flag);
+        Some(())
+    });
+    read.err().unwrap_or(first)
+}
+
+fn named(engine: &Engine, value: &Value, outer: &mut Fields<'_>) {
+    let Some(mut fields) = Fields::of(value, "identity", outer.faults) else {
+        return;
+    };
+    let types = IdentityType::ALL.map(IdentityType::as_str).join(", ");
+    let fix = format!("use one of {types}");
+    let kind = fields.read_needed("type", &fix, |value| {
+        let known = text(value)?.parse();
+        known.map_err(|_: UnknownIdentityType| format!("is none; {fix}"))
+    });
+    let given = fields.find("value").map_or(Ok(""), text);
+    let read = given.and_then(|value| match kind {
+        Some(kind) => identity(engine, kind, value).map(drop),
+        None => Ok(()),
+    });
+    if let Err(problem) = read {
+        // Who it is is no matter of answers either.
+        fields.faults.add(fields.path("value"), None, problem);
+    }
+    fields.end();
 }
 
 /// Without the identity.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::rules::faults;
 use crate::service::{Service, send};
 
 fn named(kind: &str, value: &str, more: Value) -> Value {
@@ -127,6 +128,24 @@ fn a_check_that_cannot_be_understood_is_a_problem_and_a_stranger_is_turned_away(
             );
             assert!(answer.json()["request_id"].is_string());
         }
+        // All that is wrong is told at once, but for whom it is about.
+        let all = json!({"identity": {"type": "phone", "value": "s3cr3t", "name": 1},
+            "path": "orders", "method": "a b", "cost": 0, "peek": "yes", "pek": true});
+        let told = service.admin("POST", "/v1/check", &all.to_string());
+        let fields = [
+            "identity.value",
+            "identity.name",
+            "path",
+            "method",
+            "cost",
+            "peek",
+            "pek",
+        ];
+        assert_eq!(faults(&told), fields);
+        assert!(!told.text().contains("s3cr3t"), "{told:?}");
+        let all = json!({"identity": {"type": "shoe_size"}, "cost": 1.5}).to_string();
+        let told = service.admin("POST", "/v1/check", &all);
+        assert_eq!(faults(&told), ["identity.type", "cost"]);
         let large = format!(r#"{{"path": "/{}"}}"#, "x".repeat(1 << 20));
         assert_eq!(service.admin("POST", "/v1/check", &large).status, 413);
         let body = named("user_id", "u", json!({})).to_string();

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::process::{eventually, program, text};
+use crate::rules::faults;
 use crate::service::Service;
 
 const STORED: [(&str, &str); 2] = [
@@ -52,13 +53,20 @@ fn s41_keys_of_the_store_are_told_once_and_hold_in_every_process_until_they_do_n
         let other = make(service, &json!({"owner": "beta", "plan": "pro"}));
         let past = make(
             service,
-            &json!({"owner": "late", "expires": "2001-01-01T00:00:00Z"}),
+            &json!({"owner": "late", "expires": "2999-01-01T00:00:00Z"}),
         );
         let [one, two, pro, late] = [&first, &second, &other, &past].map(header);
-        for headers in [&one, &two, &pro] {
+        for headers in [&one, &two, &pro, &late] {
             everywhere(service, "the key holds", headers, 200);
         }
-        assert_eq!(service.status("/exempt", &late), 401);
+        let at = |made: &Value| format!("/v1/keys/{}", made["id"].as_str().unwrap());
+        let change = |made: &Value, body: Value| {
+            let changed = service.admin("PATCH", &at(made), &body.to_string());
+            assert_eq!(changed.status, 200, "{changed:?}");
+            changed.json()
+        };
+        change(&past, json!({"expires": "2001-01-01T00:00:00Z"}));
+        everywhere(service, "its time is over", &late, 401);
         assert_eq!(service.status("/exempt", "X-API-Key: tg_nobody\r\n"), 401);
 
         // The owner is who is counted, by the rule of the plan.
@@ -91,12 +99,6 @@ fn s41_keys_of_the_store_are_told_once_and_hold_in_every_process_until_they_do_n
         assert!(!listed.text().contains("digest"));
 
         // Off and on again, to another plan, and gone.
-        let at = |made: &Value| format!("/v1/keys/{}", made["id"].as_str().unwrap());
-        let change = |made: &Value, body: Value| {
-            let changed = service.admin("PATCH", &at(made), &body.to_string());
-            assert_eq!(changed.status, 200, "{changed:?}");
-            changed.json()
-        };
         assert_eq!(change(&second, json!({"disabled": true}))["disabled"], true);
         everywhere(service, "it is off", &two, 401);
         assert_eq!(
@@ -133,6 +135,15 @@ fn s41_keys_of_the_store_are_told_once_and_hold_in_every_process_until_they_do_n
             let refused = service.admin("POST", "/v1/keys", body);
             assert_eq!(refused.status, 400, "{body}");
         }
+        // All that is wrong is told at once, with what to write.
+        let wrong = json!({"plan": "", "expires": "2001-01-01T00:00:00Z", "key": "mine"});
+        let refused = service.admin("POST", "/v1/keys", &wrong.to_string());
+        assert_eq!(faults(&refused), ["owner", "plan", "expires", "key"]);
+        let told = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(told.contains("is over; write a later one"), "{told}");
+        let wrong = json!({"disabled": 1, "plan": 7, "expires": "soon", "owner": "b"});
+        let refused = service.admin("PATCH", &at(&other), &wrong.to_string());
+        assert_eq!(faults(&refused), ["disabled", "plan", "expires", "owner"]);
         let open = crate::service::send(service.address(), "GET", "/v1/keys", "", "");
         assert_eq!(open.status, 401);
     });

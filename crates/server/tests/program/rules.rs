@@ -64,7 +64,7 @@ fn with(mut rule: Value, field: &str, value: Value) -> Value {
 }
 
 /// The fields that a 400 names.
-fn faults(answer: &Answer) -> Vec<String> {
+pub(crate) fn faults(answer: &Answer) -> Vec<String> {
     assert_eq!(answer.status, 400, "{answer:?}");
     assert_eq!(
         answer.header("content-type"),

@@ -105,7 +105,8 @@ impl Refusal {
     }
 }
 
-fn invalid(faults: &Faults, path: &str, id: &RequestId) -> Response<Bytes> {
+/// The answer to a request whose body or query has these faults.
+pub(crate) fn invalid(faults: &Faults, path: &str, id: &RequestId) -> Response<Bytes> {
     let mut detail = String::new();
     let _ = write!(detail, "{faults}");
     let document = Invalid {
