@@ -1,7 +1,7 @@
 //! Rounding, overflow, precision (`numeric` in docs/faults.md).
 
 use crate::support::{admitted, fresh, redis, refused, seconds, stores};
-use tollgate::{CostError, Error, Quota, QuotaFault};
+use tollgate::{Algorithm, CostError, Error, Quota, QuotaFault};
 use tollgate_testkit::{RedisServer, Reply};
 
 #[tokio::test]
@@ -21,6 +21,26 @@ async fn b23_a_busy_bucket_keeps_the_fractions_of_its_tokens() {
             let every = 10_000 / admissions;
             let right: Vec<_> = (1..=admissions).map(|n| n * every).collect();
             assert_eq!(when, right, "{}: {rate}", store.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn b54_what_remains_counts_down_to_zero_and_comes_back_to_the_limit() {
+    for store in stores().await {
+        for algorithm in Algorithm::ALL {
+            let limit = store.limit(&format!("3/60s {algorithm}"));
+            store.at(0);
+            let mut told = Vec::new();
+            for _ in 0..5 {
+                let decision = limit.acquire("k").await.unwrap();
+                told.push((decision.allowed(), decision.remaining().unwrap()));
+            }
+            let right = [(true, 2), (true, 1), (true, 0), (false, 0), (false, 0)];
+            assert_eq!(told, right, "{} {algorithm}", store.name);
+            store.at(600_000);
+            let left = limit.peek("k").await.unwrap().remaining();
+            assert_eq!(left, Some(3), "{} {algorithm}", store.name);
         }
     }
 }

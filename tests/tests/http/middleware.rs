@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::routing::{get, options};
-use http::{HeaderName, Method};
-use tollgate::http::{Limited, PeerAddr, RateLimitLayer};
+use http::Method;
+use tollgate::http::{
+    ApiKeys, ForwardedBy, Header, Limited, PeerAddr, RateLimitConfig, RateLimitLayer,
+};
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::log::Log;
-use crate::support::{Client, FromHeader, Server, statuses, stores};
+use crate::support::{Client, Server, statuses, stores};
 
 fn app() -> Router {
     Router::new().route("/a", get(|| async { "a" }))
@@ -170,7 +172,7 @@ async fn b111_preflights_are_free_and_refusals_can_be_read_by_pages() {
 async fn b112_unchecked_bytes_never_panic() {
     for store in stores().await {
         let layer = RateLimitLayer::new(&store.limit("api", "1/60s"))
-            .identity(FromHeader("x-user"))
+            .identity(Header::new("X-User").unwrap())
             .exempt("/none");
         let server = Server::start(app().layer(layer)).await;
         let client = server.client(1);
@@ -204,8 +206,16 @@ async fn b112_unchecked_bytes_never_panic() {
                 )
                 .is_err()
         );
-        assert!(HeaderName::try_from("x bad").is_err());
     }
+    // What cannot be a name is refused when it is set.
+    let bad = "x bad";
+    assert!(Header::new(bad).is_none() && Header::api_key(bad).is_none());
+    assert!(ApiKeys::new(bad).is_none());
+    assert!(ForwardedBy::header(bad).is_err());
+    let text = "[plugins]\nenabled = [\"ratelimit\"]\n[plugin.ratelimit]\nlimit = 1\n\
+        window = 60.0\napi_key_header = \"x bad\"\n";
+    let refused = RateLimitConfig::load(text, []).unwrap_err().to_string();
+    assert!(refused.contains("api_key_header"), "{refused}");
 }
 
 #[tokio::test]

@@ -205,9 +205,19 @@ fn b111_preflights_are_answered_and_cost_nothing_and_refusals_can_be_read() {
         let exposed = answer.header("access-control-expose-headers").unwrap();
         assert!(exposed.contains("retry-after") && exposed.contains("ratelimit"));
     }
-    assert_eq!(request(gateway.address, "OPTIONS", "/", origin).status, 429);
-    let head = request(gateway.address, "HEAD", "/", origin);
+    for plain in ["", origin, "Access-Control-Request-Method: PUT\r\n"] {
+        assert_eq!(request(gateway.address, "OPTIONS", "/", plain).status, 429);
+    }
+    let mut connection = Connection::new(gateway.address);
+    connection.send(format!(
+        "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{origin}\r\n"
+    ));
+    let head = connection.answer(false);
     assert_eq!(head.status, 429);
+    assert_eq!(head.header("retry-after"), Some("30"));
+    assert!(head.header("ratelimit").is_some());
+    assert!(head.header("access-control-allow-origin").is_some());
+    connection.closed();
     let other = request(
         gateway.address,
         "GET",

@@ -143,7 +143,7 @@ async fn a_client_may_speak_http2_or_the_first_version_over_tls() {
 }
 
 #[tokio::test]
-async fn b139_a_request_over_http2_reaches_an_upstream_of_the_first_version_as_one_of_it() {
+async fn a_request_over_http2_reaches_an_upstream_of_the_first_version_as_one_of_it() {
     let certificate = Certificate::new("translated");
     let (upstream, requests) = answering(OK);
     let gateway = certificate.gateway(&["--upstream", &format!("http://{upstream}")]);

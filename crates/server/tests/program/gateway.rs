@@ -128,33 +128,6 @@ fn b53_several_quotas_are_several_items() {
 }
 
 #[test]
-fn b55_content_types_and_head() {
-    let gateway = Gateway::start(&["--quota", "1/60s"]);
-    get(gateway.address, "/");
-    for accept in [
-        "",
-        "Accept: */*\r\n",
-        "Accept: text/html\r\n",
-        "Accept: application/problem+json\r\n",
-    ] {
-        let refused = request(gateway.address, "GET", "/", accept);
-        assert_eq!(
-            refused.header("content-type"),
-            Some("application/problem+json"),
-            "{accept}"
-        );
-        assert_eq!(refused.json()["status"], refused.status);
-    }
-    let head = request(gateway.address, "HEAD", "/", "");
-    assert_eq!((head.status, head.header("retry-after")), (429, Some("60")));
-    assert_eq!(
-        head.header("content-type"),
-        Some("application/problem+json")
-    );
-    assert!(number(head.header("content-length")) > 100);
-}
-
-#[test]
 fn head_is_counted_and_its_connection_stays_in_step() {
     let gateway = Gateway::start(&["--quota", "2/60s"]);
     let mut connection = Connection::new(gateway.address);
@@ -217,19 +190,33 @@ fn request_ids_are_taken_or_made_echoed_and_logged() {
 
 #[test]
 fn b112_odd_headers_are_answered_and_never_a_failure() {
-    let gateway = Gateway::start(&["--quota", "100/60s"]);
-    let long = "x".repeat(60 * 1024);
-    for value in [&b"\x80\xfe\xff"[..], b"a\tb", long.as_bytes()] {
-        let mut connection = Connection::new(gateway.address);
-        connection.send(b"GET / HTTP/1.1\r\nHost: h\r\nX-User: ");
-        connection.send(value);
-        connection.send(b"\r\nX-Request-Id: ");
-        connection.send(&value[..value.len().min(200)]);
-        connection.send(b"\r\n\r\n");
-        let answer = connection.answer(true);
-        assert_eq!(answer.status, 200, "{}", value.len());
-        assert_eq!(answer.header("x-request-id").unwrap().len(), 26);
+    // Every kind of identity that is read from a field of the client's.
+    for kind in ["user_id", "oauth_account", "api_key", "custom"] {
+        let environment = [
+            ("IDENTITY_RESOLUTION_ORDER", kind),
+            ("USER_ID_HEADER", "X-User"),
+            ("OAUTH_ACCOUNT_HEADER", "X-User"),
+            ("API_KEY_HEADER", "X-User"),
+            ("TOLLGATE_IDENTITY_CUSTOM", "header:X-User"),
+        ];
+        let gateway = Gateway::start_with(&["--quota", "1/60s"], &environment);
+        let every: Vec<u8> = (0x80..=0xff).collect();
+        let long = "x".repeat(60 * 1024);
+        for value in [&every[..], b"\x80\xfe\xff", b"a\tb", long.as_bytes()] {
+            for status in [200, 429] {
+                let mut connection = Connection::new(gateway.address);
+                connection.send(b"GET / HTTP/1.1\r\nHost: h\r\nX-User: ");
+                connection.send(value);
+                connection.send(b"\r\nX-Request-Id: ");
+                connection.send(&value[..value.len().min(200)]);
+                connection.send(b"\r\n\r\n");
+                let answer = connection.answer(true);
+                assert_eq!(answer.status, status, "{kind} {}", value.len());
+                assert_eq!(answer.header("x-request-id").unwrap().len(), 26);
+            }
+        }
     }
+    let gateway = Gateway::start(&[]);
     // A head that is larger than what is held of a connection.
     let mut connection = Connection::new(gateway.address);
     connection.send(b"GET / HTTP/1.1\r\nHost: h\r\n");

@@ -9,6 +9,7 @@
 #[cfg(feature = "redis")]
 mod admin;
 mod answers;
+mod bodies;
 mod check;
 #[cfg(feature = "redis")]
 mod checks;
@@ -32,8 +33,12 @@ mod image;
 #[cfg(feature = "redis")]
 mod keys;
 #[cfg(feature = "redis")]
+mod names;
+#[cfg(feature = "redis")]
 mod outage;
 mod pages;
+#[cfg(feature = "redis")]
+mod problems;
 mod process;
 mod proxy;
 #[cfg(feature = "redis")]

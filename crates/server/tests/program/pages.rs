@@ -89,10 +89,11 @@ fn b89_clients_make_no_series() {
     get(gateway.address, "/orders");
     let before = series(&metrics(&gateway));
     let mut connection = crate::client::Connection::new(gateway.address);
-    for number in 0..2_000 {
+    for number in 0..10_000 {
         connection.send(format!(
             "M{number} /p{number}?q={number} HTTP/1.1\r\nHost: h{number}.example\r\n\
-             X-API-Key: key-{number}\r\nX-User-ID: u{number}\r\nX-Forwarded-For: 10.1.2.{}\r\n\r\n",
+             X-API-Key: key-{number}\r\nX-User-ID: u{number}\r\nX-Name-{number}: {number}\r\n\
+             User-Agent: agent-{number}\r\nX-Forwarded-For: 10.1.2.{}\r\n\r\n",
             number % 250
         ));
         connection.answer(true);
@@ -104,7 +105,7 @@ fn b89_clients_make_no_series() {
             &text,
             "tollgate_requests_total{method=\"other\",outcome=\"admitted\"}"
         ),
-        2_000.0
+        10_000.0
     );
     assert!(!text.contains("key-1"), "{text}");
 }

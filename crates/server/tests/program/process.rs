@@ -176,8 +176,19 @@ impl Gateway {
     /// How much memory it has, in KiB.
     #[cfg(target_os = "linux")]
     pub(crate) fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that it has had.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn most_resident(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    #[cfg(target_os = "linux")]
+    fn memory(&self, what: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let line = status.lines().find(|line| line.starts_with(what));
         let number = line.and_then(|line| line.split_whitespace().nth(1));
         number.unwrap().parse().unwrap()
     }

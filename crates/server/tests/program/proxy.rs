@@ -10,7 +10,7 @@ use crate::client::{Answer, Connection, get, read_body, read_chunk, read_head, r
 use crate::process::{Gateway, LONG};
 use crate::upstream::{OK, answering, nowhere, serving};
 
-fn in_front_of(upstream: SocketAddr, arguments: &[&str]) -> Gateway {
+pub(crate) fn in_front_of(upstream: SocketAddr, arguments: &[&str]) -> Gateway {
     let upstream = format!("http://{upstream}");
     let mut all = vec!["--upstream", &*upstream];
     all.extend(arguments);
@@ -213,7 +213,7 @@ fn a_client_that_leaves_takes_its_request_along() {
     assert_eq!(events.recv_timeout(LONG / 2).unwrap(), "given up");
 }
 
-fn is_problem(answer: &Answer, status: u16) {
+pub(crate) fn is_problem(answer: &Answer, status: u16) {
     assert_eq!(answer.status, status, "{answer:?}");
     assert_eq!(
         answer.header("content-type"),
@@ -279,72 +279,6 @@ fn an_upload_that_goes_on_is_not_cut_by_the_upstream_timeout() {
     let mut connection = Connection::new(gateway.address);
     connection.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
     is_problem(&connection.answer(true), 408);
-}
-
-#[test]
-fn b139_a_body_above_the_bound_never_reaches_the_upstream_whole() {
-    let (complete, requests) = channel();
-    let upstream = serving(move |mut stream| {
-        while let Some((_, headers)) = read_head(&mut stream) {
-            let chunked = headers.iter().any(|(name, _)| name == "transfer-encoding");
-            let mut length = 0;
-            if chunked {
-                let mut last = false;
-                while !last {
-                    // A body that breaks off has no last chunk.
-                    let mut size = String::new();
-                    if std::io::BufRead::read_line(&mut stream, &mut size).unwrap_or(0) == 0 {
-                        return;
-                    }
-                    let size = usize::from_str_radix(size.trim(), 16).unwrap();
-                    let mut chunk = vec![0; size + 2];
-                    if stream.read_exact(&mut chunk).is_err() {
-                        return;
-                    }
-                    length += size;
-                    last = size == 0;
-                }
-            } else {
-                length = read_body(&mut stream, &headers).len();
-            }
-            complete.send(length).unwrap();
-            stream.get_mut().write_all(OK.as_bytes()).unwrap();
-        }
-    });
-    let gateway = in_front_of(upstream, &["--max-body", "1MiB"]);
-    const MIB: usize = 1 << 20;
-    let sized = |length: usize, sent: usize| {
-        let mut connection = Connection::new(gateway.address);
-        connection.send(format!(
-            "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n"
-        ));
-        connection.send(vec![b'x'; sent]);
-        connection.answer(true).status
-    };
-    assert_eq!(sized(MIB, MIB), 200);
-    assert_eq!(sized(2 * MIB, 0), 413, "before the body is read");
-    assert_eq!(sized(10, 10), 200);
-
-    let mut connection = Connection::new(gateway.address);
-    connection.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
-    let mut writer = connection.stream.get_ref().try_clone().unwrap();
-    std::thread::spawn(move || {
-        let chunk = [&b"10000\r\n"[..], &[b'x'; 0x1_0000], b"\r\n"].concat();
-        for _ in 0..32 {
-            if writer.write_all(&chunk).is_err() {
-                return;
-            }
-        }
-        let _ = writer.write_all(b"0\r\n\r\n");
-    });
-    is_problem(&connection.answer(true), 413);
-    assert_eq!(requests.try_iter().collect::<Vec<_>>(), [MIB, 10]);
-
-    // Bytes past the declared length are no part of the request.
-    let mut connection = Connection::new(gateway.address);
-    connection.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n01234567890123456789");
-    assert_eq!(connection.answer(true).status, 200);
-    assert_eq!(requests.recv_timeout(LONG).unwrap(), 10);
 }
 
 #[test]

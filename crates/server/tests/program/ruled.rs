@@ -154,10 +154,16 @@ fn b106_another_spelling_of_a_path_is_no_way_round_its_rule() {
             "//api/login",
             "/api//login",
             "/api/login?x=1",
+            "/api/login#f",
             "/api/./%6Cogin",
         ];
         let answers = spellings.map(|path| service.status(path, "X-User-ID: u\r\n"));
-        assert_eq!(answers, [200, 200, 429, 429, 429]);
+        assert_eq!(answers, [200, 200, 429, 429, 429, 429]);
+        // Each finds the rule, also where it is the first.
+        for (n, path) in spellings.into_iter().enumerate() {
+            let told = service.get(path, &format!("X-User-ID: {n}\r\n"));
+            assert_eq!(told.header("x-ratelimit-limit"), Some("2"), "{path}");
+        }
     });
 }
 

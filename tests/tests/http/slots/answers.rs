@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
-use tollgate::http::{BodyStyle, ConcurrencyLayer, ProblemType};
+use tollgate::http::{BodyStyle, ConcurrencyLayer, Identity, ProblemType};
 
 use super::{PATIENCE, begin, in_use, limit, serve};
+use crate::answers::is_one_problem;
 use crate::support::{FromHeader, stores};
 
 #[tokio::test]
@@ -102,6 +103,27 @@ async fn s105_a_client_with_too_many_is_told_429_and_others_are_served() {
         assert_eq!(answer.status, 401);
         assert_eq!(answer.field("www-authenticate"), "Bearer");
     }
+}
+
+#[tokio::test]
+async fn b55_no_slot_is_one_problem_whatever_is_accepted() {
+    let [store, _] = stores().await;
+    let ocr = limit(&store, 1);
+    let _held = ocr.acquire(ConcurrencyLayer::KEY).await.unwrap();
+    let (server, _) = serve(ConcurrencyLayer::new(&ocr)).await;
+    is_one_problem(&server, "/work", &[], 503).await;
+    let mine = store
+        .limiter
+        .concurrency("mine", 1)
+        .per_client()
+        .build()
+        .unwrap();
+    let alice = Identity::new("header:x-user", "alice");
+    let _held = mine.acquire(alice.key()).await.unwrap();
+    let layer = ConcurrencyLayer::new(&mine).identity(FromHeader("x-user"));
+    let (server, _) = serve(layer).await;
+    is_one_problem(&server, "/work", &[("x-user", b"alice")], 429).await;
+    is_one_problem(&server, "/work", &[], 401).await;
 }
 
 #[tokio::test]
