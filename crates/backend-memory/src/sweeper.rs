@@ -52,9 +52,12 @@ impl Sweeper {
             let buckets = table.buckets();
             let places = buckets + map.shards().len() as u64;
             if round.in_vain >= places {
-                round.quiet = (now, round.next_idle.min(now.saturating_add(BELIEVE)));
                 round.in_vain = 0;
-                break;
+                // Some of them may have been looked at some time ago.
+                if now < round.next_idle {
+                    round.quiet = (now, round.next_idle.min(now.saturating_add(BELIEVE)));
+                    break;
+                }
             }
             let (gone, next_idle, cost) = if round.next < buckets {
                 let swept = table.sweep(round.next, now);
