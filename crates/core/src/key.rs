@@ -32,11 +32,15 @@ pub struct Key<'a> {
 enum Bytes<'a> {
     Borrowed(&'a [u8]),
     Short(u8, [u8; SHORT]),
-    Long(Box<[u8]>),
+    /// With room that may be left: to give it back would be another allocation.
+    Long(Vec<u8>),
 }
 
 /// Room for a short name and an address.
 const SHORT: usize = 46;
+
+/// For what follows the part that makes a key long: mostly an identity.
+const ROOM: usize = 64;
 
 impl Bytes<'_> {
     fn owned(bytes: &[u8]) -> Bytes<'static> {
@@ -114,7 +118,8 @@ impl<'a> Key<'a> {
             let size = (part.len() as u64).to_be_bytes();
             let (begin, end) = (length + size.len(), length + size.len() + part.len());
             if end > SHORT {
-                let mut long = short[..length].to_vec();
+                let mut long = Vec::with_capacity(end + ROOM);
+                long.extend_from_slice(&short[..length]);
                 long.extend_from_slice(&size);
                 long.extend_from_slice(part);
                 for part in parts {
@@ -122,7 +127,7 @@ impl<'a> Key<'a> {
                     long.extend_from_slice(&(part.len() as u64).to_be_bytes());
                     long.extend_from_slice(part);
                 }
-                return Key::of(Bytes::Long(long.into()));
+                return Key::of(Bytes::Long(long));
             }
             short[length..begin].copy_from_slice(&size);
             short[begin..end].copy_from_slice(part);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::{HeaderMap, Method, request};
 
+use crate::head::Head;
+
 type ExemptIf = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
 
 /// CORS preflights, the paths of probes, and what was said.
@@ -27,11 +29,20 @@ impl Default for Exempt {
 
 impl Exempt {
     pub(crate) fn is(&self, request: &request::Parts) -> bool {
-        let path = request.uri.path();
-        (request.method == Method::OPTIONS && is_preflight(&request.headers))
+        self.is_by_head(request.into()) || self.is_by_test(request)
+    }
+
+    /// Without those that the service tells by itself.
+    pub(crate) fn is_by_head(&self, head: Head<'_>) -> bool {
+        let path = head.uri.path();
+        (*head.method == Method::OPTIONS && is_preflight(head.headers))
             || self.paths.iter().any(|it| **it == *path)
-            || self.methods.contains(&request.method)
-            || self.tests.iter().any(|test| test(request))
+            || self.methods.contains(head.method)
+    }
+
+    /// Only those.
+    pub(crate) fn is_by_test(&self, request: &request::Parts) -> bool {
+        self.tests.iter().any(|test| test(request))
     }
 }
 

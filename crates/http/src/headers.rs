@@ -2,15 +2,15 @@
 
 mod fields;
 mod ready;
-
-use std::borrow::Cow;
+mod texts;
 
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 use tollgate_core::{Decision, Policy, Quota, Timestamp};
 
 use self::fields::{Fields, Values};
-use self::ready::Numbers;
+use self::ready::{Changed, Numbers};
+use self::texts::number;
 use crate::HeaderStyle;
 use crate::seconds::{ceil, epoch_second, retry_after_seconds, window};
 use crate::speaker::speaker_of;
@@ -85,10 +85,12 @@ impl RateLimitHeaders {
                 .parameter(param("q"), integer(quota.capacity()))
                 .parameter(param("w"), integer(window(quota)));
         }
-        let limits = quotas.iter().map(|quota| number(quota.capacity()));
+        let limits = quotas
+            .iter()
+            .map(|quota| texts::constant(itoa::Buffer::new().format(quota.capacity())));
         let items: Box<[_]> = items.iter().map(|item| beginning(item)).collect();
         let limits: Box<[_]> = limits.collect();
-        let policy_field = text(&list.finish().unwrap_or_default());
+        let policy_field = texts::constant(&list.finish().unwrap_or_default());
         Self {
             fields: Fields::new(style, policy_field.clone(), &limits[0]),
             policy_field,
@@ -135,14 +137,11 @@ impl RateLimitHeaders {
             return;
         };
         if self.quotas.len() == 1 {
-            ready::with(self, decision, numbers, |fields| {
-                Fields::put(Cow::Borrowed(fields), headers);
-            });
+            ready::put(self, decision, numbers, headers);
             return;
         }
-        let mut fields = self.fields.clone();
-        fields.fill(self.values(decision, speaker, numbers));
-        Fields::put(Cow::Owned(fields), headers);
+        let values = self.values(decision, speaker, numbers);
+        self.fields.put(Some(values), headers);
     }
 
     /// Nobody counted: there is the policy, and no numbers.
@@ -160,21 +159,46 @@ impl RateLimitHeaders {
         if !decision.origin().is_enforced() {
             return None;
         }
-        let speaker = speaker_of(&self.quotas, decision)?;
-        let numbers = Numbers {
-            remaining: speaker.answer.remaining,
-            more: speaker.answer.more_after.map(ceil),
-            reset: ceil(speaker.answer.reset_after),
-            epoch: epoch_second(now, speaker.answer.reset_after),
+        // Of one there is none to choose.
+        let (position, answer) = match (&self.quotas[..], decision.quotas()) {
+            ([_], [answer]) => (0, answer),
+            (quotas, _) => {
+                let speaker = speaker_of(quotas, decision)?;
+                (speaker.position, speaker.answer)
+            }
         };
-        Some((speaker.position, numbers))
+        let numbers = Numbers {
+            remaining: answer.remaining,
+            more: answer.more_after.map(ceil),
+            reset: ceil(answer.reset_after),
+            epoch: epoch_second(now, answer.reset_after),
+        };
+        Some((position, numbers))
     }
 
     /// All that changes from answer to answer.
     fn values(&self, decision: &Decision, speaker: usize, numbers: Numbers) -> Values {
         Values {
             limit: Some(self.limits[speaker].clone()),
-            ..Values::changed(self, decision, None, numbers)
+            ..self.changed(decision, numbers, Changed::all(self.style))
+        }
+    }
+
+    /// Those values that have changed.
+    fn changed(&self, decision: &Decision, new: Numbers, changed: Changed) -> Values {
+        let remaining = |family| {
+            let told = changed.has(Changed::REMAINING) && self.style.contains(family);
+            told.then(|| number(new.remaining))
+        };
+        Values {
+            ratelimit: match changed.has(Changed::RATELIMIT) {
+                true => self.ratelimit(decision),
+                false => None,
+            },
+            limit: None,
+            remaining: [HeaderStyle::TRIPLE, HeaderStyle::X_RATELIMIT].map(remaining),
+            reset: changed.has(Changed::RESET).then(|| number(new.reset)),
+            epoch: changed.has(Changed::EPOCH).then(|| number(new.epoch)),
         }
     }
 
@@ -260,10 +284,6 @@ fn value(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).expect("names are printable ASCII, and so are digits")
 }
 
-fn number(number: u64) -> HeaderValue {
-    value(itoa::Buffer::new().format(number).as_bytes())
-}
-
 /// Writes text where the text before ends, and says where this one does.
 fn text_at(room: &mut [u8], start: usize, text: &[u8]) -> usize {
     let end = start + text.len();
@@ -317,10 +337,6 @@ fn param(name: &'static str) -> &'static KeyRef {
 
 fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
-}
-
-fn text(field: &str) -> HeaderValue {
-    HeaderValue::from_str(field).expect("a serialised structured field is printable ASCII")
 }
 
 #[cfg(test)]

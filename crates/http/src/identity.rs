@@ -11,6 +11,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
@@ -52,9 +53,23 @@ impl Identity {
     /// `value` as the source `source` knows it.
     pub fn new(source: impl Into<Cow<'static, str>>, value: impl AsRef<[u8]>) -> Self {
         let source = source.into();
-        let key = Key::from_parts([source.as_bytes(), value.as_ref()]);
+        let key = Self::key_of(&source, value.as_ref());
         Self {
             source,
+            key,
+            plan: None,
+        }
+    }
+
+    /// The key of a `value` as the source `source` knows it.
+    fn key_of(source: &str, value: &[u8]) -> Key<'static> {
+        Key::from_parts([source.as_bytes(), value])
+    }
+
+    /// The same around a [`key_of`](Self::key_of) the source.
+    const fn with_key(source: &'static str, key: Key<'static>) -> Self {
+        Self {
+            source: Cow::Borrowed(source),
             key,
             plan: None,
         }
@@ -123,7 +138,7 @@ pub enum Identified {
 pub type Identifying<'a> = Pin<Box<dyn Future<Output = Identified> + Send + 'a>>;
 
 /// A way to tell who a request counts for.
-pub trait IdentitySource: fmt::Debug + Send + Sync + 'static {
+pub trait IdentitySource: Any + fmt::Debug + Send + Sync {
     /// The answer, if it takes no waiting: most sources only look at the request. `None`: ask
     /// [`identify`](Self::identify).
     fn identify_now(&self, request: &Parts) -> Option<Identified>;

@@ -20,7 +20,7 @@ use tower_layer::Layer;
 
 use crate::exempt::Exempt;
 use crate::{BodyStyle, HeaderStyle, IdentitySource, Ip, Limited, Plans, ProblemType, Rule};
-pub(crate) use decide::{Denied, closed, identified};
+pub(crate) use decide::{Charge, Denied, closed, identified};
 pub(crate) use headers::Written;
 pub(crate) use hooks::Hooks;
 use prepared::Prepared;

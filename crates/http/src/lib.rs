@@ -38,6 +38,7 @@ mod concurrency;
 #[cfg(feature = "config")]
 mod config;
 mod exempt;
+mod head;
 mod headers;
 mod health;
 mod identity;

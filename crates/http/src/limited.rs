@@ -1,13 +1,15 @@
 //! What was decided about a request, for handlers.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tollgate_core::{Decision, Policy};
 
+use crate::layer::Charge;
 use crate::retry_after_seconds;
 
 /// The decision on a request: in its extensions, and an extractor of axum. Of several layers, the
-/// innermost's.
+/// innermost's. Cheap to clone.
 ///
 /// ```
 /// use tollgate_http::Limited;
@@ -17,32 +19,29 @@ use crate::retry_after_seconds;
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Limited {
-    policy: Policy,
-    decision: Decision,
-}
+pub struct Limited(Arc<Charge>);
 
 impl Limited {
-    pub(crate) const fn new(policy: Policy, decision: Decision) -> Self {
-        Self { policy, decision }
+    pub(crate) const fn new(charge: Arc<Charge>) -> Self {
+        Self(charge)
     }
 
     /// The policy; of several, on a refusal the one that speaks, else the first.
     #[must_use]
-    pub const fn policy(&self) -> &Policy {
-        &self.policy
+    pub fn policy(&self) -> &Policy {
+        self.0.policy()
     }
 
     /// The decision; of several limits, all of them as one.
     #[must_use]
-    pub const fn decision(&self) -> &Decision {
-        &self.decision
+    pub fn decision(&self) -> &Decision {
+        self.0.decision()
     }
 
     /// The `Retry-After` of a refusal.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        retry_after_seconds(&self.decision)
+        retry_after_seconds(self.decision())
     }
 }
 

@@ -17,6 +17,7 @@ use tollgate_core::{Decision, Key};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::layer::Charge;
 use crate::{BodyStyle, Limit, LimitError, Limited, Problem, ProblemType, ResponseBody};
 use pauses::Pauses;
 
@@ -254,8 +255,10 @@ impl Settings {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let (Unsent::Refused(decision), Some(limit)) = (unsent, &self.limit) {
-            let limited = Limited::new(limit.policy().clone(), decision.clone());
-            response.extensions_mut().insert(limited);
+            let refusal = Charge::of_nobody(limit.policy().clone(), decision.clone());
+            response
+                .extensions_mut()
+                .insert(Limited::new(Arc::new(refusal)));
         }
         response
     }

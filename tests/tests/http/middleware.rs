@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
-use axum::routing::{get, options};
+use axum::routing::{any, get, options};
 use http::Method;
 use tollgate::http::{
-    ApiKeys, ForwardedBy, Header, Limited, PeerAddr, RateLimitConfig, RateLimitLayer,
+    ApiKeys, ForwardedBy, Header, HeaderStyle, Limited, PeerAddr, RateLimitConfig, RateLimitLayer,
+    Rule, Scope,
 };
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::log::Log;
-use crate::support::{Client, Server, statuses, stores};
+use crate::support::{Answer, Client, Server, Store, memory, redis, statuses, stores};
 
 fn app() -> Router {
     Router::new().route("/a", get(|| async { "a" }))
@@ -237,5 +238,73 @@ async fn a_handler_reads_the_decision_and_a_route_without_a_layer_says_so() {
         assert_eq!(&server.get("/maybe").await.body[..], b"true");
         assert_eq!(server.get("/bare").await.status, 500);
         assert_eq!(&server.get("/free").await.body[..], b"false");
+    }
+}
+
+#[tokio::test]
+async fn an_address_is_answered_alike_at_first_sight_and_after_all_has_been_looked_at() {
+    for (plain, asking) in [
+        (memory().await, memory().await),
+        (redis().await, redis().await),
+    ] {
+        let app = |store: &Store, ask: bool| {
+            let layer = RateLimitLayer::new(&store.limit("api", "3/60s"))
+                .route(
+                    "GET /own",
+                    Rule::new(&store.limit("own", "2/60s")).scope(Scope::Route),
+                )
+                .route("/dear", Rule::new(&store.limit("dear", "5/60s")).cost(2))
+                .exempt_method(Method::PUT)
+                .headers(HeaderStyle::IETF | HeaderStyle::X_RATELIMIT);
+            // What has to see all of the request is never at first sight.
+            let layer = if ask {
+                layer.exempt_if(|_| false)
+            } else {
+                layer
+            };
+            let told = |limited: Option<Limited>| async move {
+                limited.map_or(String::new(), |limited| {
+                    format!("{} {:?}", limited.policy().name(), limited.decision())
+                })
+            };
+            ["/a", "/own", "/dear", "/health"]
+                .into_iter()
+                .fold(Router::new(), |app, path| app.route(path, any(told)))
+                .layer(layer)
+        };
+        let servers = [
+            Server::start(app(&plain, false)).await,
+            Server::start(app(&asking, true)).await,
+        ];
+        let mut refused = 0;
+        for path in ["/a", "/own", "/dear", "/health", "/nowhere"] {
+            for method in [
+                Method::GET,
+                Method::PUT,
+                Method::HEAD,
+                Method::GET,
+                Method::POST,
+            ] {
+                let [plain, asking] = &servers;
+                let ask = |server: &Server| server.client(1);
+                // Which a refusal would make up.
+                let id: [(&str, &[u8]); 1] = [("x-request-id", b"one")];
+                let first = ask(plain).send(method.clone(), path, &id).await;
+                let second = ask(asking).send(method.clone(), path, &id).await;
+                let seen = |answer: &Answer| {
+                    let mut headers = answer.headers.clone();
+                    headers.remove("date");
+                    (answer.status, headers, answer.body.clone())
+                };
+                assert_eq!(seen(&first), seen(&second), "{method} {path}");
+                refused += u16::from(first.status == 429);
+            }
+        }
+        assert!(refused > 3, "{refused}");
+        // And where the service does not know its peers.
+        for (store, ask) in [(&plain, false), (&asking, true)] {
+            let server = Server::blind(app(store, ask)).await;
+            assert_eq!(server.get("/a").await.status, 500);
+        }
     }
 }

@@ -18,7 +18,8 @@ pub(super) enum Stopped {
 impl Settings {
     /// Whether the request needs a slot.
     pub(super) fn limits(&self, request: &request::Parts) -> bool {
-        !self.exempt.is(request) && (self.unmatched || !matches!(route(request), Route::None))
+        !self.exempt.is(request)
+            && (self.unmatched || !matches!(route(request.into()), Route::None))
     }
 
     /// Takes a slot for the request.
@@ -45,7 +46,7 @@ impl Settings {
 
     /// What shares slots.
     fn key(&self, request: &request::Parts, identity: Option<Identity>) -> Key<'static> {
-        match route(request) {
+        match route(request.into()) {
             Route::Template(template) if self.by_route => {
                 let method = counted_as(&request.method).as_str();
                 let route = [method.as_bytes(), b" ", template.as_bytes()].concat();

@@ -1,10 +1,9 @@
 //! All fields of an answer as a map that is copied: a copy costs a third of what it costs to insert
 //! them one by one.
 
-use std::borrow::Cow;
-
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, Entry, HeaderMap, HeaderName, HeaderValue};
 
+use super::ready::Changed;
 use super::{RATELIMIT, RATELIMIT_POLICY, TRIPLE, X_RATELIMIT};
 use crate::HeaderStyle;
 
@@ -26,9 +25,32 @@ pub(super) struct Fields {
 pub(super) struct Values {
     pub(super) ratelimit: Option<HeaderValue>,
     pub(super) limit: Option<HeaderValue>,
-    pub(super) remaining: Option<HeaderValue>,
+    /// One for each field that says it: to copy a value that is new takes as long as to write it.
+    pub(super) remaining: [Option<HeaderValue>; 2],
     pub(super) reset: Option<HeaderValue>,
     pub(super) epoch: Option<HeaderValue>,
+}
+
+impl Values {
+    /// One after the other in the order of the fields of a style.
+    #[inline]
+    fn each(self, style: HeaderStyle, mut next: impl FnMut(Option<HeaderValue>)) {
+        let [in_triple, in_x_ratelimit] = self.remaining;
+        if style.contains(HeaderStyle::IETF) {
+            next(None);
+            next(self.ratelimit);
+        }
+        if style.contains(HeaderStyle::TRIPLE) {
+            next(self.limit.clone());
+            next(in_triple);
+            next(self.reset);
+        }
+        if style.contains(HeaderStyle::X_RATELIMIT) {
+            next(self.limit);
+            next(in_x_ratelimit);
+            next(self.epoch);
+        }
+    }
 }
 
 impl Fields {
@@ -61,40 +83,46 @@ impl Fields {
 
     pub(super) fn fill(&mut self, values: Values) {
         let mut places = self.map.values_mut();
-        let mut next = |value: Option<HeaderValue>| {
+        values.each(self.style, |value| {
             if let (Some(place), Some(value)) = (places.next(), value) {
                 *place = value;
             }
-        };
-        if self.style.contains(HeaderStyle::IETF) {
-            next(None);
-            next(values.ratelimit);
-        }
-        for (family, reset) in [
-            (HeaderStyle::TRIPLE, values.reset),
-            (HeaderStyle::X_RATELIMIT, values.epoch),
-        ] {
-            if self.style.contains(family) {
-                next(values.limit.clone());
-                next(values.remaining.clone());
-                next(reset);
-            }
-        }
+        });
     }
 
-    /// Puts them in place of those of the same names.
-    pub(super) fn put(fields: Cow<'_, Self>, headers: &mut HeaderMap) {
+    /// Takes these values away, which are not to be copied.
+    pub(super) fn clear(&mut self, gone: Changed) {
+        let none = |value| gone.has(value).then_some(NONE);
+        self.fill(Values {
+            ratelimit: none(Changed::RATELIMIT),
+            limit: None,
+            remaining: [(); 2].map(|()| none(Changed::REMAINING)),
+            reset: none(Changed::RESET),
+            epoch: none(Changed::EPOCH),
+        });
+    }
+
+    /// Puts them in place of those of the same names, with these values instead of those that are
+    /// kept.
+    pub(super) fn put(&self, values: Option<Values>, headers: &mut HeaderMap) {
         let room = headers.capacity() - headers.keys_len();
-        let few = headers.len() < fields.len() && headers.len() == headers.keys_len();
-        if !few || room >= fields.len() {
+        let few = headers.len() < self.len() && headers.len() == headers.keys_len();
+        if !few || room >= self.len() {
             // All at once, or the map grows twice; and not more, or it grows where it need not.
-            headers.reserve(fields.len());
-            for (name, value) in fields.iter() {
-                headers.insert(name, value.clone());
-            }
+            headers.reserve(self.len());
+            let mut fields = self.iter();
+            values.unwrap_or_default().each(self.style, |value| {
+                if let Some((name, kept)) = fields.next() {
+                    headers.insert(name, value.unwrap_or_else(|| kept.clone()));
+                }
+            });
             return;
         }
-        let mut theirs = std::mem::replace(headers, fields.into_owned().map);
+        let mut ours = self.clone();
+        if let Some(values) = values {
+            ours.fill(values);
+        }
+        let mut theirs = std::mem::replace(headers, ours.map);
         let mut used = [false; 2];
         for (name, value) in &mut theirs {
             let value = std::mem::replace(value, NONE);

@@ -334,6 +334,47 @@ fn any_quota() -> impl Strategy<Value = Quota> {
 }
 
 proptest! {
+    /// Whatever the answers before said: numbers that stay, that change, and that come back.
+    #[test]
+    fn an_answer_is_written_as_if_it_were_the_first(
+        answers in proptest::collection::vec(
+            (0..2000u64, proptest::option::of(0..3u64), 0..3u64, 0..2u64, 0..3usize), 1..20),
+        same in 0..3u64,
+        families in 0..8u8,
+    ) {
+        let families = [HeaderStyle::IETF, HeaderStyle::TRIPLE, HeaderStyle::X_RATELIMIT]
+            .into_iter()
+            .zip([1, 2, 4])
+            .filter(|(_, bit)| families & bit != 0);
+        let style = families.fold(HeaderStyle::NONE, |all, (family, _)| all | family);
+        let policy = Policy::new("api", ["2000/60s".parse().unwrap()]).unwrap();
+        let lasting = RateLimitHeaders::new(&policy, style);
+        for (remaining, more, reset, later, theirs) in answers {
+            let seconds = Duration::from_secs;
+            let decision = Decision::of_one(NOW, tollgate_core::QuotaAnswer {
+                allowed: true,
+                granted: 1,
+                // Small numbers and large ones, and often those of before.
+                remaining: if remaining < 1_000 { same } else { remaining },
+                retry_after: None,
+                reset_after: seconds(reset),
+                more_after: more.map(seconds),
+            });
+            let written = |by: &RateLimitHeaders| {
+                let mut headers = HeaderMap::new();
+                for name in ["content-type", "ratelimit"].into_iter().take(theirs) {
+                    headers.insert(name, HeaderValue::from_static("theirs"));
+                }
+                by.write(&decision, NOW + seconds(later), &mut headers);
+                headers
+            };
+            let first = RateLimitHeaders::new(&policy, style);
+            let (lasting, first) = (written(&lasting), written(&first));
+            prop_assert_eq!(sorted(&lasting), sorted(&first));
+            prop_assert!(first.iter().all(|(_, value)| !value.is_empty()));
+        }
+    }
+
     /// Any name, any numbers: the fields parse, agree with the decision, and waits are never short.
     #[test]
     fn any_policy_is_written_as_it_is(

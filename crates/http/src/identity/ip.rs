@@ -1,13 +1,17 @@
 //! The client's address as a source.
 
 use http::request::Parts;
+use tollgate_core::Key;
 
 use super::{Identified, Identity, IdentitySource};
 use crate::client::{ClientIp, NO_PEER, Once, peer_ip, warn_of_unresolved};
+use crate::head::Head;
 use crate::{AddressPrefixes, PrefixError};
 
 /// One for the process: that nobody resolves the headers is a fact of the service.
 static WARNED: Once = Once::new();
+
+const SOURCE: &str = "ip";
 
 /// The client's address: [`ClientIp`] where it was resolved, else the peer of the socket.
 ///
@@ -60,6 +64,23 @@ impl Ip {
         Ok(self)
     }
 
+    /// What the limit counts for, without an identity around it; or what is missing.
+    pub(crate) fn key(&self, head: Head<'_>) -> Result<Key<'static>, &'static str> {
+        let address = match head.extensions.get::<ClientIp>() {
+            Some(ClientIp(address)) => *address,
+            None => {
+                let peer = peer_ip(head.extensions).ok_or(NO_PEER)?;
+                warn_of_unresolved(head.headers, self.warned);
+                peer
+            }
+        };
+        // Most are this, on the path of every request: no text to allocate.
+        Ok(match self.prefixes.single_v4(address) {
+            Some((text, length)) => Identity::key_of(SOURCE, &text[..length]),
+            None => Identity::key_of(SOURCE, self.prefixes.client_key(address).as_bytes()),
+        })
+    }
+
     #[cfg(test)]
     pub(super) const fn warns(mut self, once: &'static Once) -> Self {
         self.warned = once;
@@ -69,21 +90,9 @@ impl Ip {
 
 impl IdentitySource for Ip {
     fn identify_now(&self, request: &Parts) -> Option<Identified> {
-        let address = match request.extensions.get::<ClientIp>() {
-            Some(ClientIp(address)) => *address,
-            None => match peer_ip(&request.extensions) {
-                Some(address) => {
-                    warn_of_unresolved(&request.headers, self.warned);
-                    address
-                }
-                None => return Some(Identified::Misconfigured(NO_PEER)),
-            },
-        };
-        // Most are this, on the path of every request: no text to allocate.
-        if let Some((text, length)) = self.prefixes.single_v4(address) {
-            return Some(Identified::As(Identity::new("ip", &text[..length])));
-        }
-        let key = self.prefixes.client_key(address);
-        Some(Identified::As(Identity::new("ip", key)))
+        Some(match self.key(request.into()) {
+            Ok(key) => Identified::As(Identity::with_key(SOURCE, key)),
+            Err(missing) => Identified::Misconfigured(missing),
+        })
     }
 }

@@ -1,5 +1,7 @@
 //! What is answered instead of the service.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode, request};
 
 use super::decide::{Charges, joined, worst};
@@ -24,14 +26,14 @@ impl Prepared {
         request: &mut request::Parts,
         nested: bool,
     ) -> Refusal<B> {
-        let all = joined(entry, charges);
+        let all = joined(charges);
         let decision = all.decision();
         // The one that speaks, for the body.
         let speaks = match charges {
-            Charges::One(charge) => &**charge,
+            Charges::One(charge) => charge,
             Charges::Many(charges) => worst(charges).unwrap_or(&charges[0]),
         };
-        let limited = speaks.limited(entry);
+        let limited = Limited::new(Arc::clone(speaks));
         let answer = match self.on_refused(request, &limited) {
             Refused::Continue => return Refusal::Continue(all),
             Refused::Respond(response) => Some(response),
@@ -46,7 +48,7 @@ impl Prepared {
             None => {
                 let problem =
                     Problem::refusal(limited.policy(), limited.decision(), self.settings.problem)
-                        .violating(charges.iter().map(|it| (it.policy(entry), it.decision())));
+                        .violating(charges.iter().map(|it| (it.policy(), it.decision())));
                 let status = if problem.status() == StatusCode::SERVICE_UNAVAILABLE {
                     grpc::UNAVAILABLE
                 } else {

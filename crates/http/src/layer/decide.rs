@@ -7,17 +7,21 @@ use http::request;
 use tollgate_core::{Clock, CostError, Decision, Key, Origin, Policy, SystemClock};
 
 use super::prepared::{Entry, Prepared};
+use crate::head::Head;
 use crate::rule::Part;
 use crate::{Identified, Identity, IdentitySource, Limit, LimitError, Limited, Ruling};
 
-/// A charge: what was said, and where it can be given back.
+/// A charge: what was said, and where it can be given back. It is written once; whoever asks for it
+/// later shares it.
 #[derive(Clone)]
-pub(super) struct Charge {
+pub(crate) struct Charge {
     /// Which limit of the rule.
     part: usize,
     /// The limit of a plan, in place of that one.
     planned: Option<Arc<dyn Limit>>,
     key: Key<'static>,
+    /// As clients read it.
+    policy: Policy,
     pub(super) decision: Decision,
 }
 
@@ -34,47 +38,48 @@ impl Charge {
         self.planned.is_some()
     }
 
-    /// The policy, as clients read it.
-    pub(super) fn policy<'a>(&'a self, entry: &'a Entry) -> &'a Policy {
-        match &self.planned {
-            Some(limit) => limit.policy(),
-            None => &entry.policies[self.part],
+    /// What was said where nothing can be given back.
+    pub(crate) fn of_nobody(policy: Policy, decision: Decision) -> Self {
+        Self {
+            part: 0,
+            planned: None,
+            key: Key::from(String::new()),
+            policy,
+            decision,
         }
+    }
+
+    pub(crate) const fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     pub(super) const fn key(&self) -> &Key<'static> {
         &self.key
     }
 
-    pub(super) const fn decision(&self) -> &Decision {
+    pub(crate) const fn decision(&self) -> &Decision {
         &self.decision
-    }
-
-    /// What handlers are told.
-    pub(super) fn limited(&self, entry: &Entry) -> Limited {
-        Limited::new(self.policy(entry).clone(), self.decision.clone())
     }
 }
 
-/// The charges of a request. One is by far the most common number. It is moved a few times, so it is
-/// behind a pointer.
+/// The charges of a request. One is by far the most common number.
 #[derive(Clone)]
 pub(super) enum Charges {
-    One(Box<Charge>),
-    Many(Vec<Charge>),
+    One(Arc<Charge>),
+    Many(Vec<Arc<Charge>>),
 }
 
 impl Charges {
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Charge> {
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Arc<Charge>> {
         match self {
-            Self::One(charge) => std::slice::from_ref(&**charge).iter(),
+            Self::One(charge) => std::slice::from_ref(charge).iter(),
             Self::Many(charges) => charges.iter(),
         }
     }
 
-    pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Charge> {
+    pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Arc<Charge>> {
         match self {
-            Self::One(charge) => std::slice::from_mut(&mut **charge).iter_mut(),
+            Self::One(charge) => std::slice::from_mut(charge).iter_mut(),
             Self::Many(charges) => charges.iter_mut(),
         }
     }
@@ -131,16 +136,38 @@ impl Prepared {
             return None;
         }
         let limit = known.planned.as_ref().unwrap_or(&part.limit);
-        let decision = match limit.charge_now(&known.key, cost)? {
-            Ok(decision) => decision,
-            Err(LimitError::Cost(_)) => return None,
-            Err(LimitError::Backend(error)) => unavailable(&**limit, &error),
+        let decision = charge_now(&**limit, &known.key, cost)?;
+        let charge = Arc::new(known.charged(entry, 0, decision));
+        Some(match charge.decision().allowed() {
+            true => Verdict::Admitted(Charges::One(charge)),
+            false => Verdict::Refused(Charges::One(charge)),
+        })
+    }
+
+    /// The same for a rule that is [`by_address`](Entry::by_address), of a request that is whole yet.
+    #[inline]
+    pub(super) fn decide_by_address(&self, entry: &Entry, head: Head<'_>) -> Option<Verdict> {
+        let ((ip, cost), [part]) = (entry.by_address.as_ref()?, &entry.parts[..]) else {
+            return None;
         };
-        let allowed = decision.allowed();
-        let charges = Charges::One(Box::new(known.charged(0, decision)));
-        Some(match allowed {
-            true => Verdict::Admitted(charges),
-            false => Verdict::Refused(charges),
+        let key = match ip.key(head) {
+            Ok(key) => part.key(key, head),
+            Err(missing) => {
+                let denied = Denied::Misconfigured(missing);
+                return Some(Verdict::Unlimited(Unlimited::Denied(denied)));
+            }
+        };
+        let decision = charge_now(&*part.limit, &key, *cost)?;
+        let charge = Arc::new(Charge {
+            part: 0,
+            planned: None,
+            key,
+            policy: entry.policies[0].clone(),
+            decision,
+        });
+        Some(match charge.decision().allowed() {
+            true => Verdict::Admitted(Charges::One(charge)),
+            false => Verdict::Refused(Charges::One(charge)),
         })
     }
 
@@ -149,7 +176,7 @@ impl Prepared {
         if let Some(verdict) = self.by_address(request) {
             return verdict;
         }
-        let mut charges: Vec<Charge> = Vec::with_capacity(entry.parts.len());
+        let mut charges: Vec<Arc<Charge>> = Vec::with_capacity(entry.parts.len());
         let mut refused = false;
         for (number, part) in entry.parts.iter().enumerate() {
             let source = self.source(part);
@@ -170,10 +197,10 @@ impl Prepared {
                 refused = true;
                 give_back(entry, &mut charges).await;
             }
-            charges.push(charge);
+            charges.push(Arc::new(charge));
         }
         let charges = match charges.len() {
-            1 => Charges::One(Box::new(charges.remove(0))),
+            1 => Charges::One(charges.remove(0)),
             _ => Charges::Many(charges),
         };
         match refused {
@@ -222,7 +249,7 @@ impl Prepared {
         };
         Ok(Known {
             planned,
-            key: part.key(identity, request),
+            key: part.key(identity.into_key(), request.into()),
         })
     }
 }
@@ -250,8 +277,13 @@ fn nobody(identified: Identified) -> Denied {
 }
 
 impl Known {
-    fn charged(self, part: usize, decision: Decision) -> Charge {
+    fn charged(self, entry: &Entry, part: usize, decision: Decision) -> Charge {
+        let policy = match &self.planned {
+            Some(limit) => limit.policy(),
+            None => &entry.policies[part],
+        };
         Charge {
+            policy: policy.clone(),
             part,
             planned: self.planned,
             key: self.key,
@@ -275,7 +307,17 @@ impl Known {
             },
         };
         let decision = decision.unwrap_or_else(|error| unavailable(limit, &error));
-        self.charged(part, decision)
+        self.charged(entry, part, decision)
+    }
+}
+
+/// What was said, if that takes no waiting and the cost can be granted.
+#[inline(always)]
+fn charge_now(limit: &dyn Limit, key: &Key<'_>, cost: u64) -> Option<Decision> {
+    match limit.charge_now(key, cost)? {
+        Ok(decision) => Some(decision),
+        Err(LimitError::Cost(_)) => None,
+        Err(LimitError::Backend(error)) => Some(unavailable(limit, &error)),
     }
 }
 
@@ -303,7 +345,7 @@ pub(crate) fn closed() -> Decision {
 }
 
 /// Gives back what was charged before another limit refused.
-async fn give_back(entry: &Entry, charges: &mut [Charge]) {
+async fn give_back(entry: &Entry, charges: &mut [Arc<Charge>]) {
     for charge in charges {
         let granted = charge.decision().granted();
         if granted > 0 {
@@ -314,17 +356,20 @@ async fn give_back(entry: &Entry, charges: &mut [Charge]) {
 
 /// The decisions as one: admitted if all admit, else the longest wait. The policy is that of the
 /// first.
-pub(super) fn joined(entry: &Entry, charges: &Charges) -> Limited {
-    match charges {
-        Charges::One(charge) => charge.limited(entry),
-        Charges::Many(charges) => Limited::new(charges[0].policy(entry).clone(), all(charges)),
-    }
+pub(super) fn joined(charges: &Charges) -> Limited {
+    Limited::new(match charges {
+        Charges::One(charge) => Arc::clone(charge),
+        Charges::Many(charges) => {
+            let policy = charges[0].policy().clone();
+            Arc::new(Charge::of_nobody(policy, all(charges)))
+        }
+    })
 }
 
 /// The decisions as one.
-pub(super) fn all(charges: &[Charge]) -> Decision {
+pub(super) fn all(charges: &[Arc<Charge>]) -> Decision {
     let at = charges[0].decision().charged_at();
-    let decisions = || charges.iter().map(Charge::decision);
+    let decisions = || charges.iter().map(|charge| charge.decision());
     let counted = |it: &Decision| it.origin().is_enforced() && !it.quotas().is_empty();
     if decisions().all(counted) {
         return Decision::of(
@@ -332,7 +377,7 @@ pub(super) fn all(charges: &[Charge]) -> Decision {
             decisions().flat_map(|it| it.quotas().to_vec()).collect(),
         );
     }
-    match worst(charges).map(Charge::decision) {
+    match worst(charges).map(|charge| charge.decision()) {
         Some(refusal) => Decision::unenforced(
             refusal.origin(),
             false,
@@ -352,7 +397,7 @@ pub(super) fn all(charges: &[Charge]) -> Decision {
 
 /// The refusal that speaks: a quota's before one of an outage, then the longest wait, never being
 /// the longest.
-pub(super) fn worst(charges: &[Charge]) -> Option<&Charge> {
+pub(super) fn worst(charges: &[Arc<Charge>]) -> Option<&Arc<Charge>> {
     charges
         .iter()
         .filter(|charge| !charge.decision().allowed())

@@ -1,17 +1,19 @@
 //! The settings, worked out once: which rule holds for a request.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use http::{Method, request};
+use http::Method;
 use tollgate_core::{Key, Policy};
 
 use super::decide::Charges;
 use super::sent::Afterwards;
 use super::{Hooks, Settings};
-use crate::rule::Part;
-use crate::{Identity, RateLimitHeaders, Rule, Scope};
+use crate::head::Head;
+use crate::rule::{Part, Price};
+use crate::{Ip, RateLimitHeaders, Rule, Scope};
 
 pub(crate) struct Prepared {
     pub(super) settings: Settings,
@@ -53,6 +55,8 @@ pub(super) struct Entry {
     /// What clients read: the policies of the parts, `default` for those without a name.
     pub(super) policies: Vec<Policy>,
     pub(super) headers: RateLimitHeaders,
+    /// What it costs, if all there is to it is one limit for each address.
+    pub(super) by_address: Option<(Ip, u64)>,
 }
 
 impl Prepared {
@@ -104,18 +108,19 @@ impl Prepared {
         &self.entries[number]
     }
 
-    /// The rule for a request, if it is limited.
-    pub(super) fn number(&self, request: &request::Parts) -> Option<usize> {
-        if self.settings.exempt.is(request) {
+    /// The rule for a request, if it is limited. What the service exempts by a test of its own is
+    /// not asked for.
+    pub(super) fn number(&self, head: Head<'_>) -> Option<usize> {
+        if self.settings.exempt.is_by_head(head) {
             return None;
         }
-        let route = match route(request) {
+        let route = match route(head) {
             Route::Template(template) => template,
-            Route::NoRouter => request.uri.path(),
+            Route::NoRouter => head.uri.path(),
             Route::None => return self.unmatched,
         };
         if !self.by_method.is_empty() {
-            let method = counted_as(&request.method);
+            let method = counted_as(head.method);
             let rules = self.by_method.get(route).into_iter().flatten();
             if let Some((_, entry)) = rules.into_iter().find(|(of, _)| of == method) {
                 return Some(*entry);
@@ -135,15 +140,20 @@ impl Prepared {
         entry: &'a Entry,
         charges: &Charges,
     ) -> Cow<'a, RateLimitHeaders> {
-        if charges.iter().all(|charge| !charge.is_planned()) {
-            return Cow::Borrowed(&entry.headers);
+        match charges {
+            Charges::One(charge) if !charge.is_planned() => return Cow::Borrowed(&entry.headers),
+            Charges::One(charge) => {
+                if let Some(headers) = self.plan_headers.get(charge.policy().name()) {
+                    return Cow::Borrowed(headers);
+                }
+            }
+            Charges::Many(charges) => {
+                if charges.iter().all(|charge| !charge.is_planned()) {
+                    return Cow::Borrowed(&entry.headers);
+                }
+            }
         }
-        if let Charges::One(charge) = charges
-            && let Some(headers) = self.plan_headers.get(charge.policy(entry).name())
-        {
-            return Cow::Borrowed(headers);
-        }
-        let policies = charges.iter().map(|charge| charge.policy(entry).clone());
+        let policies = charges.iter().map(|charge| charge.policy().clone());
         let policies: Vec<_> = policies.collect();
         Cow::Owned(RateLimitHeaders::joined(&policies, self.settings.style))
     }
@@ -187,9 +197,9 @@ pub(crate) enum Route<'a> {
 }
 
 #[cfg(feature = "axum")]
-pub(crate) fn route(request: &request::Parts) -> Route<'_> {
+pub(crate) fn route(head: Head<'_>) -> Route<'_> {
     use axum::extract::{MatchedPath, OriginalUri};
-    let extensions = &request.extensions;
+    let extensions = head.extensions;
     match extensions.get::<MatchedPath>() {
         Some(path) => Route::Template(path.as_str()),
         // A router leaves the URI as it came with every request, whether it knows a route or not.
@@ -199,7 +209,7 @@ pub(crate) fn route(request: &request::Parts) -> Route<'_> {
 }
 
 #[cfg(not(feature = "axum"))]
-pub(crate) fn route(_: &request::Parts) -> Route<'_> {
+pub(crate) fn route(_: Head<'_>) -> Route<'_> {
     Route::NoRouter
 }
 
@@ -211,10 +221,24 @@ impl Entry {
         hooks.extend(settings.hooks.clone());
         Self {
             headers: RateLimitHeaders::joined(&policies, settings.style),
+            by_address: by_address(&parts, settings),
             parts,
             hooks,
             policies,
         }
+    }
+}
+
+/// One limit for each address, and nothing that has to see all of the request.
+fn by_address(parts: &[Part], settings: &Settings) -> Option<(Ip, u64)> {
+    let [part] = parts else { return None };
+    if !settings.plans.is_empty() || !settings.exempt.tests.is_empty() {
+        return None;
+    }
+    let source: &dyn Any = &**part.source.as_ref().unwrap_or(&settings.source);
+    match part.price {
+        Price::Fixed(cost) if cost > 0 => Some((*source.downcast_ref()?, cost)),
+        _ => None,
     }
 }
 
@@ -230,20 +254,17 @@ fn shown(part: &Part) -> Policy {
 
 impl Part {
     /// What is counted: the identity, and the scope unless the policy is that.
-    pub(super) fn key(&self, identity: Identity, request: &request::Parts) -> Key<'static> {
+    pub(super) fn key(&self, identity: Key<'static>, head: Head<'_>) -> Key<'static> {
         match &self.scope {
-            Scope::Policy => identity.into_key(),
-            Scope::Named(name) => {
-                Key::from_parts([b"scope", name.as_bytes(), identity.key().as_bytes()])
-            }
+            Scope::Policy => identity,
+            Scope::Named(name) => Key::from_parts([b"scope", name.as_bytes(), identity.as_bytes()]),
             Scope::Route => {
-                let route = match route(request) {
+                let route = match route(head) {
                     Route::Template(template) => template,
-                    Route::None | Route::NoRouter => request.uri.path(),
+                    Route::None | Route::NoRouter => head.uri.path(),
                 };
-                let method = counted_as(&request.method).as_str();
-                let identity = identity.key().as_bytes();
-                Key::from_parts([b"route", method.as_bytes(), route.as_bytes(), identity])
+                let method = counted_as(head.method).as_str().as_bytes();
+                Key::from_parts([b"route", method, route.as_bytes(), identity.as_bytes()])
             }
         }
     }

@@ -45,18 +45,62 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        let (mut request, body) = request.into_parts();
-        let Some(number) = self.prepared.number(&request) else {
-            let future = self.inner.call(Request::from_parts(request, body));
-            return State::Service {
-                future,
-                after: None,
-            }
-            .into();
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
+        let Some(number) = self.prepared.number((&request).into()) else {
+            return self.pass(request);
         };
         let entry = self.prepared.entry(number);
-        let Some(verdict) = self.prepared.decide_now(entry, &request) else {
+        // Most requests end here, and are not taken apart.
+        let verdict = match self.prepared.decide_by_address(entry, (&request).into()) {
+            Some(Verdict::Admitted(charges)) => {
+                let head = request.method() == Method::HEAD;
+                let limited = joined(&charges);
+                let nested = request.extensions_mut().insert(limited).is_some();
+                let after = After::new(&self.prepared, number, charges, nested, head);
+                return State::Service {
+                    future: self.inner.call(request),
+                    after: Some(after),
+                }
+                .into();
+            }
+            other => other,
+        };
+        self.call_slowly(number, request, verdict)
+    }
+}
+
+impl<S> RateLimitService<S> {
+    /// Nothing limits it.
+    fn pass<A, B>(&mut self, request: Request<A>) -> ResponseFuture<S, A, B>
+    where
+        S: Service<Request<A>>,
+    {
+        let future = self.inner.call(request);
+        State::Service {
+            future,
+            after: None,
+        }
+        .into()
+    }
+
+    /// What was not admitted at first sight, or needs all that there is to see.
+    #[inline(never)]
+    fn call_slowly<A, B>(
+        &mut self,
+        number: usize,
+        request: Request<A>,
+        verdict: Option<Verdict>,
+    ) -> ResponseFuture<S, A, B>
+    where
+        S: Service<Request<A>> + Clone,
+    {
+        let (mut request, body) = request.into_parts();
+        let entry = self.prepared.entry(number);
+        if self.prepared.settings.exempt.is_by_test(&request) {
+            return self.pass(Request::from_parts(request, body));
+        }
+        let verdict = verdict.or_else(|| self.prepared.decide_now(entry, &request));
+        let Some(verdict) = verdict else {
             let of = Of::new(&self.prepared, number);
             // The service that was polled is the one that must be called.
             let service = self.inner.clone();
@@ -109,7 +153,7 @@ fn verdict_on<B>(
 ) -> Then<B> {
     let (charges, limited, overruled) = match verdict {
         Verdict::Admitted(charges) => {
-            let limited = joined(prepared.entry(number), &charges);
+            let limited = joined(&charges);
             (charges, limited, false)
         }
         Verdict::Refused(charges) => {
@@ -124,22 +168,49 @@ fn verdict_on<B>(
             return Then::Answer(Box::new(prepared.settings.telling.denied(denied, request)));
         }
     };
-    let of = Of::new(prepared, number);
-    let hooks = &of.entry().hooks;
     let head = request.method == Method::HEAD;
-    let watch = (hooks.watch() && !overruled)
-        .then(|| Box::new(Watch::new(of.clone(), charges.clone(), head)));
-    Then::Go(Some(After {
-        nested: request.extensions.insert(limited).is_some(),
-        of,
-        overruled,
-        charges,
-        watch,
-        head,
+    let nested = request.extensions.insert(limited).is_some();
+    Then::Go(Some(match overruled {
+        true => After {
+            of: Of::new(prepared, number),
+            nested,
+            overruled,
+            charges,
+            watch: None,
+            head,
+        },
+        false => After::new(prepared, number, charges, nested, head),
     }))
 }
 
 impl After {
+    /// Of what was admitted.
+    fn new(
+        prepared: &Arc<Prepared>,
+        number: usize,
+        charges: Charges,
+        nested: bool,
+        head: bool,
+    ) -> Self {
+        let of = Of::new(prepared, number);
+        let watched = of.entry().hooks.watch();
+        Self {
+            watch: watched.then(|| Box::new(Watch::new(of.clone(), charges.clone(), head))),
+            of,
+            nested,
+            overruled: false,
+            charges,
+            head,
+        }
+    }
+
+    /// Whether nobody has anything to say of this response, and nobody waits for its end: mostly.
+    fn is_quiet<B>(&self, response: &Response<B>) -> bool {
+        self.watch.is_none()
+            && (self.overruled
+                || (!self.of.entry().hooks.hear() && response.extensions().is_empty()))
+    }
+
     /// The response with the fields of what was charged.
     fn finish<B: Body>(mut self, mut response: Response<B>) -> Response<ResponseBody<B>> {
         self.write(&mut response);
@@ -167,11 +238,10 @@ impl After {
 
     /// What becomes of the charge now that the head of the response is there.
     fn said<B>(&mut self, response: Response<B>) -> (Settle, Response<B>) {
-        let hooks: &Hooks = &self.of.entry().hooks;
-        // Mostly nobody has anything to say.
-        if self.overruled || (!hooks.hear() && response.extensions().is_empty()) {
+        if self.overruled {
             return (Settle::Keep, response);
         }
+        let hooks: &Hooks = &self.of.entry().hooks;
         let (parts, body) = response.into_parts();
         let said = if let Some(ActualCost(cost)) = parts.extensions.get() {
             Settle::Cost(*cost)
@@ -273,7 +343,13 @@ where
                     }
                 }
                 Projected::Service { future, after } => {
-                    let answer = ready!(future.poll(cx));
+                    let mut answer = ready!(future.poll(cx));
+                    if let (Some(after), Ok(response)) = (&*after, &mut answer)
+                        && after.is_quiet(response)
+                    {
+                        after.write(response);
+                        return Poll::Ready(answer.map(|it| it.map(ResponseBody::service)));
+                    }
                     let Some(mut after) = after.take() else {
                         return Poll::Ready(answer.map(|it| it.map(ResponseBody::service)));
                     };

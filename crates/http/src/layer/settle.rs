@@ -1,5 +1,9 @@
 //! What a request really cost, once its response is there.
 
+use std::sync::Arc;
+
+use tollgate_core::Decision;
+
 use super::decide::{Charge, Charges};
 use super::prepared::{Entry, Of};
 
@@ -49,13 +53,18 @@ pub(super) async fn settle(of: Of, mut charges: Charges, settle: Settle) -> Char
     charges
 }
 
+/// In place of what was said before; handlers keep what they were told.
+fn said(charge: &mut Arc<Charge>, decision: Decision) {
+    Arc::make_mut(charge).decision = decision;
+}
+
 /// Gives so much back.
-pub(super) async fn refund(entry: &Entry, charge: &mut Charge, cost: u64) {
+pub(super) async fn refund(entry: &Entry, charge: &mut Arc<Charge>, cost: u64) {
     let limit = charge.limit(entry);
     match limit.refund(charge.key(), charge.decision(), cost).await {
         // An answer without quotas: there was nothing that could be given back.
         Ok(refunded) if !refunded.quotas().is_empty() => {
-            charge.decision = refunded;
+            said(charge, refunded);
         }
         Ok(_) => {}
         Err(error) => {
@@ -65,7 +74,7 @@ pub(super) async fn refund(entry: &Entry, charge: &mut Charge, cost: u64) {
 }
 
 /// Charges as much of this as there is.
-async fn charge_more(entry: &Entry, charge: &mut Charge, missing: u64) {
+async fn charge_more(entry: &Entry, charge: &mut Arc<Charge>, missing: u64) {
     let Some(left) = charge.decision().remaining() else {
         return;
     };
@@ -79,7 +88,7 @@ async fn charge_more(entry: &Entry, charge: &mut Charge, missing: u64) {
             return;
         };
         if decision.allowed() {
-            charge.decision = decision;
+            said(charge, decision);
             return;
         }
         cost = cost.min(decision.remaining().unwrap_or(0));
