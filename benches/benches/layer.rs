@@ -17,6 +17,7 @@ fn main() {
 #[divan::bench(args = [
     "no layer",
     "a layer that does nothing",
+    "8 constant fields, no limit",
     "tollgate, all headers",
     "tollgate, headers that change",
     "tollgate, default headers",

@@ -19,6 +19,10 @@
 //! benches/redis/run.sh       # what each script costs a server     benches/redis/memory.sh   # bytes a key
 //! ```
 
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "inmem")]
