@@ -38,6 +38,10 @@ type Chooser = dyn Fn(&Identity, &Parts) -> Option<Arc<str>> + Send + Sync;
 ///    or that [`limit_from`](Self::limit_from) names: the limit of that plan;
 /// 4. else the limit of the route.
 ///
+/// The limit of a plan is one budget for all routes whose rules do not say who shares theirs
+/// ([`Rule::scope`](crate::Rule::scope)): a plan of 5,000 an hour is 5,000 an hour, however many
+/// routes there are.
+///
 /// A plan that has no limit here is as good as none, and is told of once in a warning.
 ///
 /// ```

@@ -64,6 +64,8 @@ pub(crate) struct Part {
     pub(crate) limit: Arc<dyn Limit>,
     pub(crate) named: bool,
     pub(crate) scope: Scope,
+    /// The scope is the route, since nobody said who shares the budget.
+    pub(crate) by_route: bool,
     pub(crate) price: Price,
     /// `None`: that of the layer.
     pub(crate) source: Option<Arc<dyn IdentitySource>>,
@@ -98,6 +100,7 @@ impl Rule {
             limit,
             named: true,
             scope: Scope::Policy,
+            by_route: false,
             price: Price::Fixed(1),
             source: None,
         };
@@ -195,16 +198,23 @@ impl Rule {
 
     /// What has no name has a budget for each route, unless its scope was said.
     pub(crate) fn by_route(mut self) -> Self {
-        for part in &mut self.parts {
-            if !part.named && part.scope == Scope::Policy {
-                part.scope = Scope::Route;
-            }
+        for part in self.parts.iter_mut().filter(|part| !part.named) {
+            part.by_route();
         }
         self
     }
 
     fn last(&mut self) -> &mut Part {
         self.parts.last_mut().expect("a rule has a limit")
+    }
+}
+
+impl Part {
+    /// Each route has a budget of its own, unless it was said who shares it.
+    pub(crate) fn by_route(&mut self) {
+        if self.scope == Scope::Policy {
+            (self.scope, self.by_route) = (Scope::Route, true);
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A service of tonic whose callers get RESOURCE_EXHAUSTED with the time to wait:
-//! `cargo run -p tollgate --features http --example grpc`.
+//! `cargo run -p tollgate --features http --example grpc`. Ask it by `grpcurl`, or without:
+//! `printf '\0\0\0\0\0' | curl -i --http2-prior-knowledge -H 'content-type: application/grpc' \
+//!   -H 'te: trailers' --data-binary @- http://127.0.0.1:50051/grpc.health.v1.Health/Check`.
 
 use http::request::Parts;
 use tokio::net::TcpListener;

@@ -42,8 +42,8 @@ async fn login(State(accounts): State<RateLimit>, Form(login): Form<Login>) -> R
 }
 
 pub(crate) fn app(limiter: &Limiter) -> Result<Router, Error> {
-    let accounts = limiter.policy("account", Quota::parse_list("5/15m sliding_window")?)?;
-    let addresses = limiter.policy("address", Quota::parse_list("20/15m sliding_window")?)?;
+    let accounts = limiter.policy("account", Quota::parse_list("5/15m sliding_log")?)?;
+    let addresses = limiter.policy("address", Quota::parse_list("20/15m sliding_log")?)?;
     let failures = Rule::new(&addresses).refund_when(|response| response.status.is_success());
     let route = post(login).layer(RateLimitLayer::new(failures));
     Ok(Router::new().route("/login", route).with_state(accounts))

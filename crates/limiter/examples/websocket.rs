@@ -22,6 +22,7 @@ async fn echo(
 
 async fn talk(mut socket: WebSocket, messages: RateLimit, client: String) {
     while let Some(Ok(message)) = socket.recv().await {
+        // An error is a cost that never fits; what a store's silence means is `on_failure`.
         if let Ok(Some(wait)) = messages.hit(&client).await {
             // 1008, with the seconds to wait as the reason.
             return ws::close_limited(socket, wait).await;

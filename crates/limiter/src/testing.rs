@@ -198,6 +198,9 @@ impl<B> Recorder<B> {
     }
 
     /// The costs that were charged and admitted for a policy and an identity, in order.
+    ///
+    /// What a layer charges for a rule without a name, or by route, is counted under a key that
+    /// holds the route, too: look for that in [`calls`](Self::calls).
     #[must_use]
     pub fn charges<'a>(&self, name: &str, identity: impl Into<Key<'a>>) -> Vec<u64> {
         let identity = identity.into().into_owned();

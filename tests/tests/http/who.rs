@@ -7,7 +7,7 @@ use axum::routing::get;
 use http::Method;
 use tollgate::http::{
     Identified, Identifying, Identities, Identity, IdentitySource, Ip, OnNobody, Plans,
-    RateLimitLayer,
+    RateLimitLayer, Rule, Scope,
 };
 use tollgate_testkit::{RedisServer, Reply};
 
@@ -109,6 +109,42 @@ async fn a_plan_has_quotas_of_its_own() {
         assert_eq!(statuses, [200, 429, 200, 200, 200, 429]);
         assert_eq!(seen[0].1, r#""free";q=1;w=3600"#);
         assert_eq!(seen[2].1, r#""pro";q=3;w=3600"#);
+    }
+}
+
+#[tokio::test]
+async fn a_plan_is_one_budget_for_all_routes_unless_their_rules_say_otherwise() {
+    for store in stores().await {
+        let unnamed = |name, quota| Rule::new(&store.limit(name, quota)).unnamed();
+        let layer = |other| {
+            let plans = Plans::new().plan("pro", Arc::new(store.limit("pro", "3/h")));
+            RateLimitLayer::new(unnamed("made-up", "1/h"))
+                .route("/b", other)
+                .identity(Session)
+                .plans(plans)
+        };
+        let ask = async |layer, session: &'static [u8]| {
+            let routes = Router::new()
+                .route("/a", get(|| async { "a" }))
+                .route("/b", get(|| async { "b" }));
+            let server = Server::start(routes.layer(layer)).await;
+            let client = server.client(1);
+            let mut statuses = Vec::new();
+            for path in ["/a", "/b", "/a", "/b"] {
+                let headers = [("x-session", session)];
+                let answer = client.send(Method::GET, path, &headers).await;
+                statuses.push(answer.status.as_u16());
+            }
+            statuses
+        };
+        let other = unnamed("made-up-too", "2/h");
+        assert_eq!(ask(layer(other.clone()), b"1").await, [200, 200, 429, 200]);
+        let got = ask(layer(other.clone()), b"3").await;
+        assert_eq!(got, [200, 200, 200, 429], "{}", store.name);
+        // `/b` has a budget for itself: nothing of it was used.
+        let other = other.scope(Scope::Route);
+        let got = ask(layer(other), b"3").await;
+        assert_eq!(got, [429, 200, 429, 200], "{}", store.name);
     }
 }
 

@@ -247,10 +247,13 @@ impl Prepared {
             true => None,
             false => self.limit_by(self.settings.plans.rule(request, &identity))?,
         };
-        Ok(Known {
-            planned,
-            key: part.key(identity.into_key(), request.into()),
-        })
+        let identity = identity.into_key();
+        let key = match &planned {
+            // What a plan allows is for all routes together, whichever of their limits it replaces.
+            Some(_) if part.by_route => identity,
+            _ => part.key(identity, request.into()),
+        };
+        Ok(Known { planned, key })
     }
 }
 

@@ -170,10 +170,10 @@ fn on_a_route(mut rule: Rule, default: Option<&Rule>) -> Rule {
             Some(default) if default.limit.policy().quotas() == part.limit.policy().quotas() => {
                 part.limit = Arc::clone(&default.limit);
                 part.scope = default.scope.clone();
+                part.by_route = default.by_route;
                 part.named = default.named;
             }
-            _ if part.scope == Scope::Policy => part.scope = Scope::Route,
-            _ => {}
+            _ => part.by_route(),
         }
     }
     rule
