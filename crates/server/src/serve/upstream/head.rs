@@ -109,10 +109,12 @@ pub(super) fn parse(
     let reason = (Some(reason) != status.canonical_reason())
         .then(|| ReasonPhrase::try_from(reason.as_bytes()))
         .transpose();
+    // Who sends no content and says how much it is may send it all the same.
+    let closes = hop.close || (status == StatusCode::NO_CONTENT && hop.frames());
     let parsed = Head {
         status,
         reason: reason.map_err(|_| Unreadable::Status)?,
-        keeps_alive: !hop.close
+        keeps_alive: !closes
             && (version_1_1 || hop.keep_alive)
             && status != StatusCode::SWITCHING_PROTOCOLS
             && !matches!(framing, Framing::UntilClose),
@@ -138,6 +140,11 @@ struct Hop<'a> {
 }
 
 impl<'a> Hop<'a> {
+    /// Whether it says that there is a body.
+    fn frames(&self) -> bool {
+        self.chunked || self.length.is_some_and(|length| length > 0)
+    }
+
     fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), Unreadable> {
         if *name == CONNECTION {
             for word in words(value) {
@@ -331,6 +338,14 @@ mod tests {
                 false,
             ),
             ("HTTP/1.1 200 OK", false),
+            ("HTTP/1.1 204 No Content", true),
+            ("HTTP/1.1 204 No Content\r\nContent-Length: 0", true),
+            ("HTTP/1.1 204 No Content\r\nContent-Length: 1", false),
+            (
+                "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked",
+                false,
+            ),
+            ("HTTP/1.1 304 Not Modified\r\nContent-Length: 1", true),
             ("HTTP/1.0 200 OK\r\nContent-Length: 1", false),
             (
                 "HTTP/1.0 200 OK\r\nContent-Length: 1\r\nConnection: Keep-Alive",
