@@ -33,9 +33,9 @@ impl Pool {
     pub(super) fn take(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.idle();
         while let Some((since, mut connection)) = idle.pop_back() {
+            // The others may be younger: one with a long answer comes back late.
             if is_old(now, since) {
-                // All others are older.
-                idle.clear();
+                connection.close();
             } else if connection.is_quiet() {
                 return Some(connection);
             }
@@ -85,4 +85,33 @@ impl Pool {
 
 fn is_old(now: Instant, since: Instant) -> bool {
     now.saturating_duration_since(since) > LONGEST_IDLE
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::serve::upstream::stream::Stream;
+
+    #[tokio::test]
+    async fn one_with_a_long_answer_takes_no_other_away() {
+        let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut connections = Vec::new();
+        let mut others = Vec::new();
+        for _ in 0..2 {
+            let stream = TcpStream::connect(upstream.local_addr().unwrap()).await;
+            connections.push(Connection::new(Stream::Plain(stream.unwrap())));
+            others.push(upstream.accept().await.unwrap());
+        }
+        tokio::time::pause();
+        let long_ago = Instant::now();
+        tokio::time::advance(2 * LONGEST_IDLE).await;
+        let now = Instant::now();
+        let pool = Pool::default();
+        pool.put(now, connections.remove(0));
+        pool.put(long_ago, connections.remove(0));
+        assert!(pool.take(now).is_some(), "the younger one");
+        assert!(pool.take(now).is_none(), "the older one is closed");
+    }
 }
