@@ -119,7 +119,7 @@ pub(super) struct Origin<'a> {
 
 impl Origin<'_> {
     /// Whether a field that the client sent stays as it is.
-    fn leaves(&self, name: &HeaderName) -> bool {
+    pub(super) fn leaves(&self, name: &HeaderName) -> bool {
         let text = name.as_str();
         let stays = match field(text) {
             Field::Message => true,

@@ -147,7 +147,7 @@ impl Target {
             false => None,
         };
         let head = self.head(parts, client.is_some(), origin, id)?;
-        let mut outgoing = Outgoing::new(head, &parts.headers, upload);
+        let mut outgoing = Outgoing::new(head, &parts.headers, origin, upload);
         let waiting = Waiting {
             start,
             end,
@@ -178,7 +178,7 @@ impl Target {
             idle: self.times.idle,
             end: waiting.end,
         };
-        let keep = (head.keeps_alive && !outgoing.is_given_up()).then(|| Arc::clone(pool));
+        let keep = (head.keeps_alive && outgoing.is_sent_whole()).then(|| Arc::clone(pool));
         let connection = match progress {
             Some(progress) if !outgoing.is_over() => {
                 Source::shared(connection, outgoing, progress, &times)

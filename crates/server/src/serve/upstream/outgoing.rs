@@ -11,7 +11,7 @@ use http::header::{
 };
 use tokio::io::AsyncWrite;
 
-use crate::serve::forwarding::{Field, field, write};
+use crate::serve::forwarding::{Field, Origin, field, tokens, write};
 use crate::serve::upload::Upload;
 
 /// What is to be sent.
@@ -57,7 +57,12 @@ impl Outgoing {
     ///
     /// The framing is of our own making, whatever the client said of it: what is sent is what is
     /// told.
-    pub(super) fn new(mut head: Vec<u8>, headers: &HeaderMap, upload: Upload) -> Self {
+    pub(super) fn new(
+        mut head: Vec<u8>,
+        headers: &HeaderMap,
+        origin: &Origin<'_>,
+        upload: Upload,
+    ) -> Self {
         let rest = match &upload {
             // That there is none is said where the client says so.
             Upload::None if headers.contains_key(CONTENT_LENGTH) => {
@@ -72,7 +77,7 @@ impl Outgoing {
                 }
                 None => {
                     write(&mut head, "transfer-encoding", b"chunked");
-                    Rest::Chunks(declared(headers))
+                    Rest::Chunks(declared(headers, origin))
                 }
             },
         };
@@ -103,9 +108,10 @@ impl Outgoing {
         matches!(self.rest, Rest::None) && self.is_sent()
     }
 
-    /// Whether it was given up.
-    pub(super) const fn is_given_up(&self) -> bool {
-        self.is_given_up
+    /// Whether all of it was sent. Where an early answer left a part of it behind, another request
+    /// would be read as the rest of this one.
+    pub(super) fn is_sent_whole(&self) -> bool {
+        self.is_over() && !self.is_given_up
     }
 
     /// Sends no more.
@@ -254,8 +260,9 @@ impl Outgoing {
 }
 
 /// The fields that a client says will come behind a body, but for those that must not (RFC 9110,
-/// 6.5.1) or that say who sent the request on.
-fn declared(headers: &HeaderMap) -> Vec<HeaderName> {
+/// 6.5.1), that say who sent the request on or that a client may not write: many an upstream takes
+/// them for fields of the head.
+fn declared(headers: &HeaderMap, origin: &Origin<'_>) -> Vec<HeaderName> {
     const NEVER: [HeaderName; 11] = [
         AUTHORIZATION,
         CACHE_CONTROL,
@@ -269,8 +276,66 @@ fn declared(headers: &HeaderMap) -> Vec<HeaderName> {
         SET_COOKIE,
         TRAILER,
     ];
-    crate::serve::forwarding::tokens(headers, &TRAILER)
+    tokens(headers, &TRAILER)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
         .filter(|name| field(name.as_str()) == Field::Message && !NEVER.contains(name))
+        .filter(|name| origin.leaves(name))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use http::HeaderValue;
+    use tokio::io::duplex;
+
+    use super::*;
+    use crate::serve::open::Slot;
+    use crate::serve::peer::Peer;
+
+    fn peer() -> Peer {
+        Peer::new([192, 0, 2, 1].into(), false, Slot::default())
+    }
+
+    fn of<'a>(peer: &'a Peer, named: &'a HeaderName, identity: &'a HeaderName) -> Origin<'a> {
+        Origin {
+            peer,
+            client: peer.address(),
+            trusted: false,
+            named: Some(named),
+            host: None,
+            identity: Some((identity, None)),
+        }
+    }
+
+    const NAMED: HeaderName = HeaderName::from_static("cf-connecting-ip");
+    const IDENTITY: HeaderName = HeaderName::from_static("x-user-id");
+
+    #[test]
+    fn what_is_not_sent_whole_is_told_from_what_is() {
+        let (peer, named, identity) = (peer(), NAMED, IDENTITY);
+        let origin = of(&peer, &named, &identity);
+        let head = vec![b'a'; 100];
+        let mut outgoing = Outgoing::new(head, &HeaderMap::new(), &origin, Upload::None);
+        // An upstream that takes no more, and may answer all the same.
+        let (mut narrow, _upstream) = duplex(64);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(outgoing.poll_send(&mut narrow, &mut cx).is_pending());
+        assert!(outgoing.has_begun() && !outgoing.is_sent_whole());
+        let (mut wide, _upstream) = duplex(1024);
+        assert!(outgoing.poll_send(&mut wide, &mut cx).is_ready());
+        assert!(outgoing.is_sent_whole());
+        outgoing.give_up();
+        assert!(outgoing.is_over() && !outgoing.is_sent_whole());
+    }
+
+    #[test]
+    fn b137_what_a_client_may_not_say_before_a_body_it_may_not_say_behind() {
+        let (peer, named, identity) = (peer(), NAMED, IDENTITY);
+        let mut headers = HeaderMap::new();
+        let names = "X-Sum, X-User-Id, x_user_id, CF-Connecting-IP, X-Forwarded-For, Host, a b";
+        headers.insert(TRAILER, HeaderValue::from_static(names));
+        assert_eq!(declared(&headers, &of(&peer, &named, &identity)), ["x-sum"]);
+    }
 }
