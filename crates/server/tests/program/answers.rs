@@ -146,18 +146,17 @@ fn a_body_that_breaks_off_does_not_look_whole() {
         // A reset is as good as an end.
         let _ = client.stream.read_to_end(&mut got);
         let got = String::from_utf8(got).unwrap();
-        assert!(!got.contains("0\r\n\r\n"), "{target}: {got}");
+        // What came before the fault is sent, the head at least.
+        assert!(got.starts_with("HTTP/1.1 200 OK\r\n"), "{target}: {got}");
+        assert!(got.ends_with("2\r\nok\r\n"), "{target}: {got}");
         assert_eq!(events.recv_timeout(LONG), Ok("opened"), "{target}");
         assert_eq!(events.recv_timeout(LONG), Ok("ended"), "{target}");
     }
-    let (next, wait) = channel::<()>();
-    let wait = Arc::new(Mutex::new(wait));
-    let short = serving(move |mut stream| {
+    let short = serving(|mut stream| {
         read_head(&mut stream);
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf";
         stream.get_mut().write_all(answer).unwrap();
-        // The client has that much.
-        wait.lock().unwrap().recv_timeout(LONG).unwrap();
+        // The end may come in the same turn.
     });
     let gateway = in_front_of(short, &[]);
     let mut client = Connection::new(gateway.address);
@@ -166,7 +165,6 @@ fn a_body_that_breaks_off_does_not_look_whole() {
     let mut half = [0; 4];
     client.stream.read_exact(&mut half).unwrap();
     assert_eq!(&half, b"half");
-    next.send(()).unwrap();
     client.closed();
 }
 

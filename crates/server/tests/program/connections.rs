@@ -172,3 +172,28 @@ fn an_answer_that_is_whole_before_the_request_is_passes() {
     client.send(GET);
     assert_eq!(client.answer(true).text(), "ok");
 }
+
+#[test]
+fn one_that_has_answered_is_not_held_by_a_client_that_never_ends_its_request() {
+    let (told, ended) = channel();
+    let upstream = serving(move |mut stream| {
+        read_head(&mut stream);
+        stream.get_mut().write_all(OK.as_bytes()).unwrap();
+        let mut rest = Vec::new();
+        // Until the other side closes, or nothing comes for long.
+        let read = stream.read_to_end(&mut rest);
+        told.send(read.map_err(|error| error.kind())).unwrap();
+    });
+    let upstream = format!("http://{upstream}");
+    let times = ["--idle-timeout", "100ms", "--header-timeout", "10m"];
+    let gateway = Gateway::start(&[&["--upstream", &upstream], &times[..]].concat());
+    let mut client = Connection::new(gateway.address);
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    assert_eq!(client.answer(true).text(), "ok");
+    let ended = ended.recv_timeout(LONG).unwrap();
+    assert_eq!(
+        ended,
+        Ok(0),
+        "it is closed, and no chunk says that it is whole"
+    );
+}

@@ -1,6 +1,6 @@
 //! One answer that comes from an upstream, and the connection it comes by.
 
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::Frame;
 use tokio::io::{AsyncRead, ReadBuf, ReadHalf, WriteHalf, split};
+use tokio::sync::oneshot::{Receiver, Sender, channel};
 use tokio::time::Instant;
 
 use super::chunks::Part;
@@ -39,14 +40,21 @@ pub(in crate::serve) struct Exchange {
     times: Times,
     /// Since when the next part is awaited.
     waiting: Option<Instant>,
+    /// It broke off, and the client is not told yet.
+    broken: Option<Broken>,
 }
 
 /// Where an answer comes from.
 #[derive(Debug)]
 pub(super) enum Source {
     Whole(Connection),
-    /// The request is still being sent, by a task of its own.
-    Shared(ReadHalf<Stream>, Patience),
+    /// The request is still being sent, by a task of its own, which learns by the last that the
+    /// answer is over.
+    Shared(
+        ReadHalf<Stream>,
+        Patience,
+        #[expect(dead_code, reason = "it is dropped, not used")] Sender<()>,
+    ),
 }
 
 /// When an answer is late.
@@ -88,6 +96,7 @@ impl Exchange {
             keep,
             times,
             waiting: None,
+            broken: None,
         }
     }
 
@@ -108,6 +117,9 @@ impl Exchange {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        if let Some(broken) = self.broken.take() {
+            return Poll::Ready(Some(Err(broken)));
+        }
         let next = ready!(self.poll_part(cx));
         // Where there is always more, nothing is waited for.
         let late = self.times.end.is_some_and(|end| Instant::now() >= end);
@@ -125,7 +137,11 @@ impl Exchange {
             Ok(Part::End) => None,
             Err(broken) => {
                 self.source = None;
-                Some(Err(broken))
+                self.broken = Some(broken);
+                // A server of HTTP/1 ends its connection at once, but sends what it has, such as
+                // the head, when it is told to wait.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
         })
     }
@@ -162,7 +178,7 @@ impl Exchange {
 
     /// Whether nothing more will come.
     pub(in crate::serve) const fn is_over(&self) -> bool {
-        self.framing.is_over()
+        self.framing.is_over() && self.broken.is_none()
     }
 
     /// How many bytes will come, if that is known.
@@ -193,15 +209,16 @@ impl Source {
         times: &Times,
     ) -> Self {
         let (reading, writing) = split(connection.stream);
-        tokio::spawn(send_on(outgoing, writing, progress, *times));
-        Self::Shared(reading, connection.patience)
+        let (answering, answered) = channel();
+        tokio::spawn(send_on(outgoing, writing, progress, answered, *times));
+        Self::Shared(reading, connection.patience, answering)
     }
 
     /// Ready if what is awaited since then is late.
     fn poll_late(&mut self, cx: &mut Context<'_>, since: Instant, times: &Times) -> Poll<()> {
         let idle = since + times.idle;
         let deadline = times.end.map_or(idle, |end| end.min(idle));
-        let (Self::Whole(Connection { patience, .. }) | Self::Shared(_, patience)) = self;
+        let (Self::Whole(Connection { patience, .. }) | Self::Shared(_, patience, _)) = self;
         patience.poll(cx, deadline)
     }
 }
@@ -214,25 +231,37 @@ impl AsyncRead for Source {
     ) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Whole(connection) => Pin::new(&mut connection.stream).poll_read(cx, into),
-            Self::Shared(stream, _) => Pin::new(stream).poll_read(cx, into),
+            Self::Shared(stream, ..) => Pin::new(stream).poll_read(cx, into),
         }
     }
 }
 
-/// Sends the rest of a request, until it is sent, or the upstream takes nothing for too long. (A
-/// client that sends nothing for too long loses its connection, and its request breaks off.)
+/// Sends the rest of a request, until it is sent, or the upstream takes nothing for too long, or
+/// the client sends nothing for too long once it has the answer: its request has no place and no
+/// permit any more, but would hold a connection to the upstream. (Before that it may wait for what
+/// the answer says.)
 async fn send_on(
     mut outgoing: Outgoing,
     mut to: WriteHalf<Stream>,
     progress: Arc<Progress>,
+    mut answered: Receiver<()>,
     times: Times,
 ) {
     let mut patience = Patience::default();
+    let mut over = None;
     poll_fn(|cx| {
         if outgoing.poll_send(&mut to, cx).is_ready() {
             return Poll::Ready(());
         }
-        let idle = (!progress.waits_for_client()).then(|| progress.latest() + times.idle);
+        // Nothing is sent by it: it is dropped.
+        if over.is_none() && Pin::new(&mut answered).poll(cx).is_ready() {
+            over = Some(Instant::now());
+        }
+        let since = match over {
+            None => (!progress.waits_for_client()).then(|| progress.latest()),
+            Some(over) => Some(progress.latest().max(over)),
+        };
+        let idle = since.map(|since| since + times.idle);
         match idle.into_iter().chain(times.end).min() {
             Some(deadline) => patience.poll(cx, deadline),
             None => Poll::Pending,
