@@ -15,6 +15,7 @@ mod proxy;
 mod schema;
 mod sections;
 mod table;
+mod unknown;
 mod url;
 pub(crate) mod values;
 pub(crate) mod variables;
@@ -157,6 +158,7 @@ impl Settings {
             rules: Rules::read(given),
             traces: Traces::read(given, traces::ARE_THERE),
         };
+        sections::listens_apart(given, &settings);
         if let Err(problem) = Resolver::new(settings.identity.clone()) {
             given.mistake(given.placed(problem));
         }

@@ -17,9 +17,13 @@ pub(crate) fn run(args: &ConfigArgs, matches: &ArgMatches) -> Outcome {
         ConfigCommand::Check { file } => {
             let given = Given::new(matches, "config").with_file(file.clone());
             store_and_files(&given);
-            Settings::read(&given)?;
+            let settings = Settings::read(&given);
             for unknown in variables::unknown(&given) {
                 lines.text(&format!("warning: {unknown}"))?;
+            }
+            if let Err(mistakes) = settings {
+                lines.flush()?;
+                return Err(mistakes.into());
             }
             let place = file.as_ref().map(|file| format!("{}: ", file.display()));
             lines.text(&format!("{}no mistakes", place.unwrap_or_default()))?;

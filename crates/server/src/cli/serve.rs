@@ -115,7 +115,7 @@ fn arg(field: &'static Field) -> Arg {
         Kind::Ratio => ("RATIO", true),
         Kind::Choice(_) => ("WORD", false),
         // A quota of -1 is told as one.
-        Kind::List => ("LIST", field.path == "quota"),
+        Kind::List | Kind::Proxies => ("LIST", field.path == "quota"),
         Kind::Tables(_) => ("JSON", false),
     };
     let arg = Arg::new(field.path)

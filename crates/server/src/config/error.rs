@@ -123,6 +123,13 @@ impl From<ConfigError> for Mistakes {
     }
 }
 
+/// At least one.
+impl FromIterator<ConfigError> for Mistakes {
+    fn from_iter<I: IntoIterator<Item = ConfigError>>(errors: I) -> Self {
+        Self(errors.into_iter().collect())
+    }
+}
+
 /// One a line.
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::ConfigError;
@@ -69,11 +70,22 @@ impl File {
 
 fn toml(path: &Path, text: &str, mistakes: &mut Vec<ConfigError>) -> Node {
     let (root, errors) = DeTable::parse_recoverable(text);
+    let places = errors.iter().filter_map(|error| Some(error.span()?.start));
+    let toml = Toml {
+        text,
+        broken: places.collect(),
+    };
+    let mut last = None;
     for error in errors {
+        let number = error.span().map(|span| line_of(text, span.start));
+        if number.is_some() && number == last {
+            // What the parser makes of the rest of a line that it could not read.
+            continue;
+        }
+        last = number;
         // The parser's own text would show the line, which may hold a password: only its place and
         // its field are told.
-        let place = error.span().map_or_else(String::new, |span| {
-            let number = line_of(text, span.start);
+        let place = number.map_or_else(String::new, |number| {
             let line = text.lines().nth(number - 1).unwrap_or_default();
             match line.split_once('=') {
                 Some((field, _)) if is_field(field.trim()) => {
@@ -90,38 +102,51 @@ fn toml(path: &Path, text: &str, mistakes: &mut Vec<ConfigError>) -> Node {
     }
     Node {
         line: 1,
-        value: Value::Table(toml_table(text, root.get_ref())),
+        value: Value::Table(toml.table(root.get_ref())),
     }
 }
 
-fn toml_table(text: &str, table: &DeTable<'_>) -> Vec<(String, Node)> {
-    let mut fields: Vec<_> = table
-        .iter()
-        .map(|(name, value)| {
-            let node = toml_node(text, line_of(text, name.span().start), value.get_ref());
-            (name.get_ref().to_string(), node)
-        })
-        .collect();
-    fields.sort_by_key(|(_, node)| node.line);
-    fields
+/// A file of TOML, and where it is none.
+struct Toml<'a> {
+    text: &'a str,
+    broken: Vec<usize>,
 }
 
-fn toml_node(text: &str, line: usize, value: &DeValue<'_>) -> Node {
-    let value = match value {
-        DeValue::String(text) => Value::Scalar(text.to_string()),
-        DeValue::Integer(number) => Value::Scalar(number.to_string()),
-        DeValue::Float(number) => Value::Scalar(number.to_string()),
-        DeValue::Boolean(flag) => Value::Scalar(flag.to_string()),
-        DeValue::Datetime(time) => Value::Scalar(time.to_string()),
-        DeValue::Array(items) => Value::List(
-            items
-                .iter()
-                .map(|item| toml_node(text, line_of(text, item.span().start), item.get_ref()))
-                .collect(),
-        ),
-        DeValue::Table(table) => Value::Table(toml_table(text, table)),
-    };
-    Node { line, value }
+impl Toml<'_> {
+    fn table(&self, table: &DeTable<'_>) -> Vec<(String, Node)> {
+        let mut fields: Vec<_> = table
+            .iter()
+            .map(|(name, value)| {
+                let node = self.node(line_of(self.text, name.span().start), value);
+                (name.get_ref().to_string(), node)
+            })
+            .collect();
+        fields.sort_by_key(|(_, node)| node.line);
+        fields
+    }
+
+    fn node(&self, line: usize, value: &Spanned<DeValue<'_>>) -> Node {
+        let span = value.span();
+        let in_it = |place: &usize| (span.start..=span.end).contains(place);
+        let is_table = matches!(value.get_ref(), DeValue::Table(_));
+        let value = match value.get_ref() {
+            // A guess of the parser's, which was told already.
+            _ if !is_table && self.broken.iter().any(in_it) => Value::Nothing,
+            DeValue::String(text) => Value::Scalar(text.to_string()),
+            DeValue::Integer(number) => Value::Scalar(number.to_string()),
+            DeValue::Float(number) => Value::Scalar(number.to_string()),
+            DeValue::Boolean(flag) => Value::Scalar(flag.to_string()),
+            DeValue::Datetime(time) => Value::Scalar(time.to_string()),
+            DeValue::Array(items) => Value::List(
+                items
+                    .iter()
+                    .map(|item| self.node(line_of(self.text, item.span().start), item))
+                    .collect(),
+            ),
+            DeValue::Table(table) => Value::Table(self.table(table)),
+        };
+        Node { line, value }
+    }
 }
 
 fn line_of(text: &str, position: usize) -> usize {

@@ -9,12 +9,16 @@ use clap::parser::ValueSource;
 
 use super::dotenv::DotEnv;
 use super::file::{self, File, Node, Value};
-use super::table::{FIELDS, Field, Kind, field, variable};
-use super::variables::nearest;
+use super::table::{Kind, field, variable};
+use super::unknown::unknown_fields;
 use super::{ConfigError, Mistakes, Place, Source};
 
 /// Where `.env` is looked for.
 const DOT_ENV: &str = ".env";
+
+/// What is wrong with the stars in the place of a secret: everybody knows them.
+const HIDDEN: &str = "it is what --print-config shows in the place of a secret; write the secret \
+                      itself, best in the environment";
 
 /// What was given to one command.
 ///
@@ -123,10 +127,17 @@ impl<'a> Given<'a> {
         let Some((text, source)) = self.text(path)? else {
             return Ok(None);
         };
-        match read(&text) {
+        let field = field(path);
+        let hidden = field.is_some_and(|field| field.is_hidden(&text));
+        let value = if hidden {
+            Err(HIDDEN.into())
+        } else {
+            read(&text)
+        };
+        match value {
             Ok(value) => Ok(Some((value, source))),
             Err(problem) => Err(ConfigError::Value {
-                value: field(path).map_or_else(|| format!("{text:?}"), |field| field.shown(&text)),
+                value: field.map_or_else(|| format!("{text:?}"), |field| field.shown(&text)),
                 source_of: source,
                 problem,
             }),
@@ -277,7 +288,7 @@ impl<'a> Given<'a> {
     /// The text of a setting from the first place that has it.
     pub(super) fn text(&self, path: &'static str) -> Result<Option<(String, Source)>, ConfigError> {
         if let Some(found) = self.outside(path) {
-            let is_list = field(path).is_some_and(|field| matches!(field.kind, Kind::List));
+            let is_list = field(path).is_some_and(|field| field.kind.is_list());
             return match found {
                 (text, source) if is_list && text.trim_start().starts_with('[') => {
                     joined(&text, &source).map(|text| Some((text, source)))
@@ -374,10 +385,15 @@ impl Item<'_> {
         name: &'static str,
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Option<T> {
-        if lookup(self.fields, name).is_none() {
+        if !self.has(name) {
             self.wrong(&format!("it has no {name}; write one"));
         }
         self.optional(name, read)
+    }
+
+    /// Whether a field was written, be it right or wrong.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        lookup(self.fields, name).is_some()
     }
 
     /// Notes what is wrong with the whole of it.
@@ -414,7 +430,7 @@ fn scalar(node: &Node, kind: Kind, source: &Source) -> Result<Option<String>, Co
     match (&node.value, kind) {
         (Value::Scalar(text), _) => Ok(Some(text.clone())),
         (Value::Nothing, _) => Ok(None),
-        (Value::List(items), Kind::List) => {
+        (Value::List(items), kind) if kind.is_list() => {
             let mut texts = Vec::new();
             for item in items {
                 match &item.value {
@@ -424,7 +440,7 @@ fn scalar(node: &Node, kind: Kind, source: &Source) -> Result<Option<String>, Co
             }
             Ok(Some(texts.join(", ")))
         }
-        (other, Kind::List) => wrong(other.noun(), "write a list of texts"),
+        (other, kind) if kind.is_list() => wrong(other.noun(), "write a list of texts"),
         (other, _) => wrong(other.noun(), "write one value"),
     }
 }
@@ -439,66 +455,4 @@ fn joined(text: &str, source: &Source) -> Result<String, ConfigError> {
     let value = file::json(text).map_err(wrong)?;
     let node = Node { line: 0, value };
     scalar(&node, Kind::List, source).map(Option::unwrap_or_default)
-}
-
-/// What is in the file and is no setting.
-fn unknown_fields(file: &File, mistakes: &mut Vec<ConfigError>) {
-    let top: Vec<&str> = FIELDS
-        .iter()
-        .map(|field| field.place().0.unwrap_or(field.path))
-        .collect();
-    for (name, node) in &file.root {
-        let tables: Vec<&Field> = FIELDS
-            .iter()
-            .filter(|field| field.place().0 == Some(name))
-            .collect();
-        if !top.contains(&&**name) {
-            mistakes.push(unknown(file, node, name, name, &top));
-        } else if !tables.is_empty() {
-            let known: Vec<&str> = tables.iter().map(|field| field.place().1).collect();
-            match &node.value {
-                Value::Table(fields) => {
-                    for (field, inner) in fields.iter().filter(|(it, _)| !known.contains(&&**it)) {
-                        let path = format!("{name}.{field}");
-                        mistakes.push(unknown(file, inner, &path, field, &known));
-                    }
-                }
-                Value::Nothing => {}
-                other => mistakes.push(ConfigError::Syntax {
-                    path: file.path.clone(),
-                    place: format!("line {}: field {name}: ", node.line),
-                    message: format!(
-                        "{}: it is a table; write its fields below {name}",
-                        other.noun()
-                    ),
-                }),
-            }
-        } else if let Some(Kind::Tables(inner)) = field(name).map(|field| field.kind)
-            && let Value::List(items) = &node.value
-        {
-            let known: Vec<&str> = inner.iter().map(|field| field.path).collect();
-            for (number, item) in items.iter().enumerate() {
-                let Value::Table(fields) = &item.value else {
-                    continue;
-                };
-                for (field, inner) in fields.iter().filter(|(it, _)| !known.contains(&&**it)) {
-                    let path = format!("{name}[{number}].{field}");
-                    mistakes.push(unknown(file, inner, &path, field, &known));
-                }
-            }
-        }
-    }
-}
-
-fn unknown(file: &File, node: &Node, path: &str, name: &str, known: &[&str]) -> ConfigError {
-    let known: Vec<String> = known.iter().map(|&name| name.to_owned()).collect();
-    let fix = match nearest(name, &known) {
-        Some(nearest) => format!("there is no such field; did you mean {nearest}?"),
-        None => "there is no such field; take it out. tollgate config schema has all".into(),
-    };
-    ConfigError::Syntax {
-        path: file.path.clone(),
-        place: format!("line {}: field {path}: ", node.line),
-        message: fix,
-    }
 }

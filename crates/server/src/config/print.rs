@@ -1,5 +1,5 @@
-//! The settings as they come out, for `--print-config`: a file that could be given again, but for
-//! its secrets.
+//! The settings as they come out, for `--print-config`: a file that can be given again once its
+//! secrets are. What stands for them is refused, so that nobody runs with a secret that all know.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,9 @@ use super::table::{FIELDS, Field, Kind, Secret};
 impl Given<'_> {
     /// All settings, each with where it comes from.
     pub(crate) fn print(&self) -> String {
-        let mut text = String::from("# The settings in force. Secrets are shown as ***.\n");
+        let mut text = String::from(
+            "# The settings in force. Secrets are hidden: give them again, best by the environment.\n",
+        );
         let mut last = None;
         let without = self.overruled();
         let tables = |field: &&Field| matches!(field.kind, Kind::Tables(_));
@@ -34,6 +36,9 @@ impl Given<'_> {
             // Mistakes were told before.
             let given = self.text(field.path).ok().flatten();
             let _ = match (&given, field.default) {
+                (Some((_, source)), _) if field.secret == Secret::Whole => {
+                    writeln!(text, "# {name} = (hidden, from {source})")
+                }
                 (Some((value, source)), _) => {
                     writeln!(text, "{name} = {} # {source}", written(field, value))
                 }
@@ -84,8 +89,8 @@ fn written(field: &Field, value: &str) -> String {
     match field.secret {
         Secret::No if bare => value.into(),
         Secret::No => toml_text(value),
-        // What is shown of a URL, or the stars, in quotes.
-        _ => toml_text(field.shown(value).trim_matches('"')),
+        Secret::Url => toml_text(&super::url::starred(value)),
+        Secret::Whole => toml_text("***"),
     }
 }
 

@@ -49,6 +49,13 @@ fn property(field: &Field) -> Value {
         Kind::List => json!({
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
         }),
+        Kind::Proxies => json!({
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "integer", "minimum": 1, "maximum": 16}
+            ]
+        }),
         Kind::Tables(known) => json!({"type": "array", "items": object(known.iter())}),
     };
     property["description"] = field.help.into();

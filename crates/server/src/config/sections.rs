@@ -1,12 +1,13 @@
 //! The tables of the file, each a part of the settings.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tollgate_http::AddressPrefixes;
 
-use super::{ConfigError, Given, Upstream, values};
+use super::{ConfigError, Given, Settings, Upstream, values};
 use crate::identity::{KeyFile, Options, TokenOptions};
 
 /// Where requests for some paths or for a host go: a table of `[[upstreams]]`.
@@ -31,7 +32,7 @@ pub(super) fn upstreams(given: &Given<'_>) -> Vec<Route> {
             path,
             host,
         };
-        if route.path.is_none() && route.host.is_none() {
+        if !item.has("path") && !item.has("host") {
             item.wrong("it has neither path nor host; the one of all is upstream");
         }
         Some(route)
@@ -68,6 +69,31 @@ impl fmt::Debug for Admin {
             .field("open", &self.open)
             .finish_non_exhaustive()
     }
+}
+
+/// Two listeners need two addresses; the system would only say that one is in use.
+pub(super) fn listens_apart(given: &Given<'_>, settings: &Settings) {
+    let Some(admin) = &settings.admin.listen else {
+        return;
+    };
+    if overlap(&settings.listen, admin) {
+        given.mistake(given.placed(format!(
+            "admin.listen: listen has this address, too ({}); write another port, or leave it out \
+             to serve both at listen",
+            settings.listen
+        )));
+    }
+}
+
+fn overlap(a: &str, b: &str) -> bool {
+    let (Ok(a), Ok(b)) = (a.parse::<SocketAddr>(), b.parse::<SocketAddr>()) else {
+        // Names are not looked up here.
+        return a == b && !a.ends_with(":0");
+    };
+    let holds = |all: SocketAddr, one: SocketAddr| {
+        all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4())
+    };
+    a.port() == b.port() && a.port() != 0 && (a.ip() == b.ip() || holds(a, b) || holds(b, a))
 }
 
 /// `[identity]` and `[jwt]`: whom requests count for.

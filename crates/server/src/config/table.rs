@@ -37,8 +37,18 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// Texts: a list, or joined by commas.
     List,
+    /// Networks, as a list of texts; or how many there are.
+    Proxies,
     /// Tables, each with these fields.
     Tables(&'static [Field]),
+}
+
+impl Kind {
+    /// Whether texts may be written for it: as a list, or joined by commas.
+    #[must_use]
+    pub const fn is_list(self) -> bool {
+        matches!(self, Self::List | Self::Proxies)
+    }
 }
 
 /// Whether a setting may be shown.
@@ -110,6 +120,15 @@ impl Field {
             _ => format!("{text:?}"),
         }
     }
+
+    /// Whether this is what is shown in the place of a secret.
+    pub(super) fn is_hidden(&self, text: &str) -> bool {
+        match self.secret {
+            Secret::No => false,
+            Secret::Whole => text.trim() == "***",
+            Secret::Url => super::url::is_hidden(text),
+        }
+    }
 }
 
 /// The variable of a setting.
@@ -126,7 +145,7 @@ pub(crate) fn field(path: &str) -> Option<&'static Field> {
 pub(crate) const GLOBAL: [&str; 2] = ["log", "log_format"];
 
 use Field as F;
-use Kind::{Bool, Choice, Duration, List, Number, Ratio, Size, Tables, Text};
+use Kind::{Bool, Choice, Duration, List, Number, Proxies, Ratio, Size, Tables, Text};
 
 /// Every setting of `tollgate serve`, in the order in which they are shown.
 pub static FIELDS: &[Field] = &[
@@ -154,7 +173,7 @@ pub static FIELDS: &[Field] = &[
     F::new("request_timeout", Duration, "How long a request may take, to the last byte of its answer. Without it no bound"),
     F::new("retries", Number, "How often a request is sent again that the upstream did not answer: only those without a body whose method may be repeated, and any that was not sent at all").default("0"),
     F::new("upstream_ca", Text, "A file of certificates (PEM) that upstreams may have theirs from, besides the system's"),
-    F::new("trusted_proxies", List, "Proxies in front of this program whose word for the client's address counts: networks such as 10.0.0.0/8, or how many there are"),
+    F::new("trusted_proxies", Proxies, "Proxies in front of this program whose word for the client's address counts: networks such as 10.0.0.0/8, or how many there are"),
     F::new("forwarded_by", Text, "The header in which they say it: X-Forwarded-For, Forwarded, or one of their own").default("X-Forwarded-For"),
     F::new("workers", Number, "How many threads serve requests. Without it one a processor"),
     F::new("access_log", Bool, "Whether every request is logged, at level info").default("true"),

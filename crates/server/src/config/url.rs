@@ -27,9 +27,46 @@ pub(crate) fn shown(url: &str) -> Option<String> {
     Some(format!("{scheme}://{login}{place}"))
 }
 
+/// The same with stars for everything that is hidden, a query too: [`is_hidden`] unless it is the
+/// whole URL.
+pub(super) fn starred(url: &str) -> String {
+    match shown(url) {
+        Some(shown) if shown == url || is_hidden(&shown) => shown,
+        Some(shown) => format!("{shown}?***"),
+        None => "***".into(),
+    }
+}
+
+/// Whether stars stand in the place of a part.
+pub(super) fn is_hidden(text: &str) -> bool {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    rest == "***" || rest.starts_with("***@") || rest.ends_with("?***")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{is_hidden, shown, starred};
+
+    #[test]
+    fn what_is_printed_of_a_url_is_whole_or_known_to_be_hidden() {
+        for url in ["redis://h:1/0", "memory://", "redis+unix:///run/redis.sock"] {
+            assert_eq!(starred(url), url);
+            assert!(!is_hidden(url), "{url}");
+        }
+        for url in [
+            "redis://u:s3cr3t@h:1/0",
+            "redis://:s3?cr3t@h",
+            "redis://u:s3cr3t@ho st",
+            "redis+sentinel://a,b/main?sentinel_password=s3cr3t",
+            "s3cr3t",
+        ] {
+            let starred = starred(url);
+            assert!(
+                is_hidden(&starred) && !starred.contains("s3cr3t"),
+                "{starred}"
+            );
+        }
+    }
 
     #[test]
     fn b71_what_is_shown_of_a_url_holds_no_secret() {
