@@ -1,4 +1,4 @@
-//! Durations as people write them in settings: `50ms`, `2s`, `5m`.
+//! Durations as people write them in settings, `50ms`, `2s`, `5m`, and as JSON has them.
 
 use std::time::Duration;
 
@@ -34,6 +34,12 @@ pub(crate) fn parse_positive(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
+/// Seconds of whole microseconds, divided once: [`Duration::as_secs_f64`] makes 1.9185400000000001
+/// of 1.91854.
+pub(crate) fn seconds(wait: Duration) -> f64 {
+    wait.as_micros() as f64 / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +55,12 @@ mod tests {
         }
         assert!(parse("99999999999999999h").is_err());
         assert!(parse_positive("0s").is_err());
+    }
+
+    #[test]
+    fn seconds_have_no_more_digits_than_there_are_microseconds() {
+        for (micros, text) in [(1_918_540, "1.91854"), (1_517_867, "1.517867"), (0, "0")] {
+            assert_eq!(seconds(Duration::from_micros(micros)).to_string(), text);
+        }
     }
 }

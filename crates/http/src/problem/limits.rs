@@ -7,7 +7,7 @@ use tollgate_core::{Decision, NoSlot, Origin, Policy, Timestamp};
 
 use crate::headers::item_names;
 use crate::json::Object;
-use crate::seconds::no_slot_seconds;
+use crate::seconds::{fraction, no_slot_seconds};
 use crate::{GatewayNumbers, retry_after_seconds, speaker};
 
 #[derive(Clone, Debug, Serialize)]
@@ -89,7 +89,7 @@ impl Limits {
     }
 
     pub(super) fn of_numbers(numbers: GatewayNumbers) -> Self {
-        let retry_after = numbers.retry_after.map(|wait| wait.as_secs_f64());
+        let retry_after = numbers.retry_after.map(fraction);
         match (numbers.limit, retry_after) {
             (Some(limit), retry_after) => Self::Gateway {
                 limit,
@@ -103,7 +103,7 @@ impl Limits {
     }
 
     pub(super) fn of_gateway(policy: &Policy, decision: &Decision, now: Timestamp) -> Self {
-        let retry_after = decision.retry_after().map(|wait| wait.as_secs_f64());
+        let retry_after = decision.retry_after().map(fraction);
         if is_closed(decision) {
             return Self::Wait {
                 retry_after: retry_after.unwrap_or(1.0),

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::{Engines, Subject, unreachable};
 use crate::admin::{Failed, Json, Shared};
+use crate::duration;
 use crate::engine::Engine;
 use crate::identity::IdentityType;
 use crate::rules::{Counted, LiveRule, Ruling};
@@ -108,7 +109,7 @@ impl Usage {
                 answers.position(|answer| std::ptr::eq(answer, it.answer))
             });
             self.speak(place.unwrap_or(0));
-            self.retry_after = seen.retry_after().map(|wait| wait.as_secs_f64());
+            self.retry_after = seen.retry_after().map(duration::seconds);
         }
         if let Some(slots) = &counted.slots {
             let used = slots
@@ -123,7 +124,7 @@ impl Usage {
                 used: u64::from(used),
                 remaining: of.saturating_sub(u64::from(used)),
                 reset_at: None,
-                retry_after: full.then(|| slots.retry_after().as_secs_f64()),
+                retry_after: full.then(|| duration::seconds(slots.retry_after())),
             });
             if counted.limit.is_none() || full {
                 self.speak(self.quotas.len() - 1);
@@ -154,7 +155,7 @@ fn quotas(of: &[Quota], seen: &Decision, now: Timestamp) -> Vec<QuotaUsage> {
             used: quota.capacity().saturating_sub(answer.remaining),
             remaining: answer.remaining,
             reset_at: Some(seconds(now + answer.reset_after)),
-            retry_after: answer.retry_after.map(|wait| wait.as_secs_f64()),
+            retry_after: answer.retry_after.map(duration::seconds),
         })
         .collect()
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::admin::{Failed, Json, MOST, Shared, body, document, fields};
+use crate::duration;
 use crate::engine::{Engine, Intent, Question};
 use crate::identity::{Identity, IdentityType, UnknownIdentityType};
 use crate::rules::{Faults, Fields, flag, text};
@@ -102,8 +103,8 @@ pub(crate) async fn answer(engine: &Engine, body: &[u8]) -> Result<CheckAnswer, 
         retry_after: numbers
             .retry_after
             .filter(|_| !allowed)
-            .map(|wait| wait.as_secs_f64()),
-        reset_after: numbers.reset_after.map(|wait| wait.as_secs_f64()),
+            .map(duration::seconds),
+        reset_after: numbers.reset_after.map(duration::seconds),
         origin: verdict.origin(),
     })
 }
