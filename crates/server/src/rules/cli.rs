@@ -1,5 +1,7 @@
 //! `tollgate rules`: compares, applies and exports rules, through a service or in its store.
 
+mod difference;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +17,8 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tollgate::Limiter;
 use tollgate_http::{HeaderStyle, RequestId};
+
+use difference::{Difference, differences, is_of_file, obstacles};
 
 use super::document::{self, written};
 use super::store::RuleStore;
@@ -72,12 +76,14 @@ pub struct RulesArgs {
 /// What to do with rules.
 #[derive(Debug, Subcommand)]
 pub enum RulesCommand {
-    /// Show how the rules differ from a file; status 2 if they do
+    /// Show how the rules differ from a file; status 2 if they do. Those that come from the rule
+    /// file of the service are left out
     Diff {
         /// Rules in YAML or JSON
         file: PathBuf,
     },
-    /// Make the rules those of a file: create, change and delete what differs
+    /// Make the rules those of a file: create, change and delete what differs. All of it is looked
+    /// at before, but each rule is a change of its own: one that is refused undoes no other
     Apply {
         /// Rules in YAML or JSON
         file: PathBuf,
@@ -125,14 +131,36 @@ async fn command(args: &RulesArgs, matches: &ArgMatches) -> Result<u8, String> {
     };
     let service = Service::of(args, matches).await?;
     let found = service.rules().await?;
+    let of_file = found.values().filter(|rule| is_of_file(rule));
+    let of_file: Vec<&str> = of_file.map(|rule| &*rule.id).collect();
+    let note = |what: &str| {
+        if !of_file.is_empty() {
+            let ids = of_file.join(", ");
+            complain(&format!(
+                "tollgate: from the rule file of the service, {what}: {ids}"
+            ));
+        }
+    };
     match &args.command {
         RulesCommand::Diff { .. } => {
+            note("and left out");
             let changes = differences(&found, &wanted);
             tell(changes.iter().flat_map(|it| it.lines(&found, &wanted)))?;
             Ok(if changes.is_empty() { SUCCESS } else { DRIFT })
         }
-        RulesCommand::Apply { .. } => service.apply(&found, &wanted).await,
+        RulesCommand::Apply { .. } => {
+            note("and left out");
+            let obstacles = obstacles(&found, &wanted);
+            if obstacles.is_empty() {
+                return service.apply(&found, &wanted).await;
+            }
+            for obstacle in obstacles {
+                complain(&format!("tollgate: {obstacle}"));
+            }
+            Err("nothing was changed".into())
+        }
         RulesCommand::Export { file } => {
+            note("and written as others are");
             let rules: Vec<Rule> = found.into_values().collect();
             export(file, &rules)?;
             Ok(SUCCESS)
@@ -181,62 +209,6 @@ fn tell(lines: impl IntoIterator<Item = String>) -> Result<(), String> {
         output.text(&line).map_err(|error| error.to_string())?;
     }
     output.flush().map(drop).map_err(|error| error.to_string())
-}
-
-/// One rule that differs.
-enum Difference<'a> {
-    Extra(&'a str),
-    Other(&'a str),
-    Missing(&'a str),
-}
-
-impl Difference<'_> {
-    fn lines(&self, found: &ById, wanted: &ById) -> Vec<String> {
-        match self {
-            Self::Extra(id) => vec![format!("- {id}")],
-            Self::Missing(id) => vec![format!("+ {id}")],
-            Self::Other(id) => {
-                let (is, will_be) = (written(&found[*id]), written(&wanted[*id]));
-                let mut names: Vec<_> = [&is, &will_be]
-                    .iter()
-                    .filter_map(|it| it.as_object())
-                    .flat_map(|map| map.keys())
-                    .collect();
-                names.sort_unstable();
-                names.dedup();
-                names
-                    .into_iter()
-                    .filter(|name| is.get(name) != will_be.get(name))
-                    .map(|name| {
-                        let shown =
-                            |it: &Value| it.get(name).map_or("none".into(), Value::to_string);
-                        format!("~ {id}: {name}: {} -> {}", shown(&is), shown(&will_be))
-                    })
-                    .collect()
-            }
-        }
-    }
-}
-
-/// What differs; what makes room goes first.
-fn differences<'a>(found: &'a ById, wanted: &'a ById) -> Vec<Difference<'a>> {
-    let extra = found
-        .keys()
-        .filter(|id| !wanted.contains_key(*id))
-        .map(|id| Difference::Extra(id));
-    let other = wanted
-        .iter()
-        .filter(|(id, rule)| {
-            found
-                .get(*id)
-                .is_some_and(|it| written(it) != written(rule))
-        })
-        .map(|(id, _)| Difference::Other(id));
-    let missing = wanted
-        .keys()
-        .filter(|id| !found.contains_key(*id))
-        .map(|id| Difference::Missing(id));
-    extra.chain(other).chain(missing).collect()
 }
 
 /// Whoever answers requests about rules.

@@ -129,6 +129,26 @@ fn every_fault_is_named_by_its_field() {
             vec!["config.algorithm"],
         ),
         (
+            // Whichever was meant, these are wrong.
+            with(
+                "config",
+                json!({"algorithm": "sliding_windw", "limit": -1, "window_seconds": 0, "lmit": 1}),
+            ),
+            vec![
+                "config.algorithm",
+                "config.limit",
+                "config.window_seconds",
+                "config.lmit",
+            ],
+        ),
+        (
+            with(
+                "config",
+                json!({"capacity": 5, "refill_rate": 0, "slots": 0}),
+            ),
+            vec!["config.algorithm", "config.refill_rate", "config.slots"],
+        ),
+        (
             with(
                 "config",
                 json!({"algorithm": "sliding_window", "limit": -1, "window_seconds": 0, "burst": 3}),

@@ -81,7 +81,12 @@ pub(super) fn config(value: &Value, path: &str, faults: &mut Faults) -> Option<C
         let name = text(value)?;
         let known = ALGORITHMS.into_iter().find(|it| *it == name);
         known.ok_or_else(|| format!("is no algorithm; {fix}"))
-    })?;
+    });
+    let Some(algorithm) = algorithm else {
+        any_algorithm(&mut fields);
+        fields.end();
+        return None;
+    };
     let config = match algorithm {
         "token_bucket" => bucket(&mut fields).map(Config::TokenBucket),
         "concurrency" => slots(&mut fields).map(Config::Concurrency),
@@ -114,10 +119,19 @@ pub(super) fn config(value: &Value, path: &str, faults: &mut Faults) -> Option<C
     config
 }
 
+/// Whichever algorithm was meant, its numbers must be such as its fields can have.
+fn any_algorithm(fields: &mut Fields<'_>) {
+    fields.read("limit", amount);
+    fields.read("window_seconds", positive);
+    fields.read("capacity", amount);
+    fields.read("refill_rate", positive);
+    fields.read("slots", places);
+    fields.read("ttl_seconds", ttl);
+    fields.read("wait_seconds", wait);
+}
+
 fn window(fields: &mut Fields<'_>) -> Option<Window> {
-    let limit = fields.read_needed("limit", "say how many, 0 to block", |value| {
-        whole(value, 0, MAX_EXACT)
-    });
+    let limit = fields.read_needed("limit", "say how many, 0 to block", amount);
     let window_seconds = fields.read_needed("window_seconds", "say how long a window is", positive);
     Some(Window {
         limit: limit?,
@@ -126,9 +140,7 @@ fn window(fields: &mut Fields<'_>) -> Option<Window> {
 }
 
 fn bucket(fields: &mut Fields<'_>) -> Option<Bucket> {
-    let capacity = fields.read_needed("capacity", "say how many at once, 0 to block", |value| {
-        whole(value, 0, MAX_EXACT)
-    });
+    let capacity = fields.read_needed("capacity", "say how many at once, 0 to block", amount);
     let refill_rate = fields.read_needed(
         "refill_rate",
         "say how many come back in a second",
@@ -141,36 +153,41 @@ fn bucket(fields: &mut Fields<'_>) -> Option<Bucket> {
 }
 
 fn slots(fields: &mut Fields<'_>) -> Option<Slots> {
-    let slots = fields.read_needed("slots", "say how many at the same time", |value| {
-        whole(value, 1, u64::from(u32::MAX)).map(|it| it as u32)
-    });
+    let slots = fields.read_needed("slots", "say how many at the same time", places);
     let minute = Decimal::from_millionths(60_000_000);
-    let ttl_seconds = optional(fields, "ttl_seconds", minute, |value| {
-        let ttl = positive(value)?;
-        if (100_000..=86_400_000_000).contains(&ttl.millionths()) {
-            Ok(ttl)
-        } else {
-            Err("is not from 0.1 to 86400".into())
-        }
-    });
-    let wait_seconds = optional(
-        fields,
-        "wait_seconds",
-        Decimal::from_millionths(0),
-        |value| {
-            let wait = number(value)?;
-            if wait.millionths() <= 300_000_000 {
-                Ok(wait)
-            } else {
-                Err("is above 300".into())
-            }
-        },
-    );
+    let ttl_seconds = optional(fields, "ttl_seconds", minute, ttl);
+    let wait_seconds = optional(fields, "wait_seconds", Decimal::from_millionths(0), wait);
     Some(Slots {
         slots: slots?,
         ttl_seconds,
         wait_seconds,
     })
+}
+
+fn amount(value: &Value) -> Result<u64, String> {
+    whole(value, 0, MAX_EXACT)
+}
+
+fn places(value: &Value) -> Result<u32, String> {
+    whole(value, 1, u64::from(u32::MAX)).map(|it| it as u32)
+}
+
+fn ttl(value: &Value) -> Result<Decimal, String> {
+    let ttl = positive(value)?;
+    if (100_000..=86_400_000_000).contains(&ttl.millionths()) {
+        Ok(ttl)
+    } else {
+        Err("is not from 0.1 to 86400".into())
+    }
+}
+
+fn wait(value: &Value) -> Result<Decimal, String> {
+    let wait = number(value)?;
+    if wait.millionths() <= 300_000_000 {
+        Ok(wait)
+    } else {
+        Err("is above 300".into())
+    }
 }
 
 fn number(value: &Value) -> Result<Decimal, String> {
@@ -183,7 +200,7 @@ fn number(value: &Value) -> Result<Decimal, String> {
 fn positive(value: &Value) -> Result<Decimal, String> {
     let number = number(value)?;
     if number.millionths() == 0 {
-        return Err("is 0; use more".into());
+        return Err("must be more than 0".into());
     }
     Ok(number)
 }

@@ -78,7 +78,8 @@ fn round_trip(gateway: &Gateway, place: &[&str], name: &str) {
     let refused = rules("apply", &file);
     assert_eq!(refused.code, 1);
     assert!(
-        refused.err.contains("algorithm cannot be changed"),
+        refused.err.contains("algorithm cannot be changed")
+            && refused.err.contains("nothing was changed"),
         "{}",
         refused.err
     );
@@ -120,4 +121,73 @@ fn whose_rules_must_be_said_and_must_answer() {
     assert_eq!(run(&["export", "-", "--url", &nobody]).code, 1);
     assert_eq!(run(&["export", "-", "--url", "ftp://x"]).code, 1);
     assert_eq!(run(&["export", "-", "--backend", "memory://"]).code, 1);
+}
+
+/// A rule of the service's own file can be changed there only: what can never be done is neither
+/// promised nor begun.
+#[test]
+fn rules_of_the_rule_file_are_left_alone_before_anything_is_changed() {
+    let folder = std::env::temp_dir().join(format!("tollgate-cli-file-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let orders = with(rule("orders", 5), "match", json!({"path": "/orders"}));
+    let at_path = |id: &str, path: &str| with(rule(id, 1), "match", json!({"path": path}));
+    let file = path("service.json");
+    fs::write(&file, json!([orders]).to_string()).unwrap();
+    let gateway = Gateway::start_with(&[], &[super::KEYS, ("RULES_FILE", &file)]);
+    let url = format!("http://{}", gateway.address);
+    create(gateway.address, &rule("old", 5));
+    let rules = |command: &str, wanted: &[&serde_json::Value]| {
+        let file = path("wanted.json");
+        if command != "export" {
+            fs::write(&file, json!(wanted).to_string()).unwrap();
+        }
+        run(&[command, &file, "--url", &url])
+    };
+    let ids = || {
+        let listed = crate::client::get(gateway.address, "/rules").json();
+        let ids = listed.as_array().unwrap().iter();
+        ids.map(|it| it["id"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+
+    let search = at_path("search", "/search");
+    let changed = with(orders.clone(), "priority", json!(9));
+    let rival = at_path("rival", "/orders");
+    for (wanted, told) in [
+        (
+            &changed,
+            "orders: the rule comes from the rule file of the service",
+        ),
+        (
+            &rival,
+            "rival: rule orders of the rule file of the service has the same",
+        ),
+    ] {
+        let refused = rules("apply", &[&search, wanted]);
+        assert_eq!((refused.code, &*refused.out), (1, ""));
+        for told in [told, "nothing was changed"] {
+            assert!(refused.err.contains(told), "{told}: {}", refused.err);
+        }
+        assert_eq!(ids(), ["old", "orders"]);
+    }
+
+    let drift = rules("diff", &[&search]);
+    assert_eq!((drift.code, &*drift.out), (2, "- old\n+ search\n"));
+    let note = "from the rule file of the service, and left out: orders";
+    assert!(drift.err.contains(note), "{}", drift.err);
+    let applied = rules("apply", &[&search]);
+    assert_eq!(
+        (applied.code, &applied.out),
+        (0, &drift.out),
+        "{}",
+        applied.err
+    );
+    assert_eq!(ids(), ["orders", "search"]);
+
+    let exported = rules("export", &[]);
+    assert!(exported.err.contains(": orders"), "{}", exported.err);
+    let same = run(&["diff", &path("wanted.json"), "--url", &url]);
+    assert_eq!((same.code, &*same.out), (0, ""), "{}", same.err);
+    fs::remove_dir_all(&folder).unwrap();
 }
