@@ -13,7 +13,7 @@ use tollgate::{
 };
 
 use crate::cli::CheckArgs;
-use crate::config::{ConfigError, Given, Source, values};
+use crate::config::{ConfigError, Given, Mistakes, Source, values};
 use crate::output::Lines;
 use crate::{NEGATIVE, Outcome, SUCCESS, store};
 
@@ -41,17 +41,11 @@ pub(crate) fn run(args: &CheckArgs, matches: &ArgMatches) -> Outcome {
         let cost = values::count(text)?;
         Cost::new(cost).map_err(|error| error.to_string())
     };
-    let quotas = given
-        .find("quota", values::quotas)?
-        .map(|(quotas, _)| quotas)
-        .ok_or(ConfigError::Missing {
-            field: "quota",
-            fix: "such as '5/15m sliding_window'",
-        })?;
+    let (backend, quotas) = needed(&given)?;
     let (timeout, timeout_by) = timeout(&given)?;
     let question = Question {
         args,
-        backend: store::given(&given)?,
+        backend,
         prefix: store::prefix(&given)?,
         policy: Policy::new(&args.policy, quotas).map_err(|error| format!("--policy: {error}"))?,
         cost: given.flag("cost", read_cost)?.unwrap_or_default(),
@@ -91,6 +85,22 @@ pub(crate) fn run(args: &CheckArgs, matches: &ArgMatches) -> Outcome {
     };
     lines.flush()?;
     Ok(code)
+}
+
+/// The store and the quotas; all that is missing is told at once.
+fn needed(given: &Given<'_>) -> Result<((String, Source), Vec<Quota>), Failure> {
+    let quotas = given.find("quota", values::quotas)?;
+    let missing = match (store::given(given), quotas) {
+        (Ok(backend), Some((quotas, _))) => return Ok((backend, quotas)),
+        (Ok(_), None) => None,
+        (Err(backend), Some(_)) => return Err(backend.into()),
+        (Err(backend), None) => Some(backend),
+    };
+    let quota = ConfigError::Missing {
+        field: "quota",
+        fix: "such as '5/15m sliding_window'",
+    };
+    Err(Mistakes::from_iter(missing.into_iter().chain([quota])).into())
 }
 
 /// How long all of it may take, and who says so.

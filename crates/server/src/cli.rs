@@ -250,8 +250,9 @@ Examples:
     --policy api --peek
   tollgate check --backend redis://127.0.0.1 --slots 4 --ttl 60s --policy ocr --key all
 
-The backend is asked directly: its failure is an error, never an admission. memory:// counts in
-this process, which ends, so that it always starts fresh. A cost above the capacity is refused with
+The backend is asked directly: its failure is an error, never an admission. It has no default,
+unlike that of serve: memory:// counts in this process, which ends, so that an answer of it says
+nothing of any other. A cost above the capacity is refused with
 a retry_after_us of null: no wait helps.
 
 Environment:

@@ -162,6 +162,13 @@ fn wrong_arguments_are_told_by_their_flag_and_value() {
         text(&told.stderr)
             .contains("--backend: it is not given; write --backend or set TOLLGATE_BACKEND")
     );
+    // What is missing is told at once.
+    let told = run(&["check", "--key", "a"]);
+    let told = text(&told.stderr);
+    assert!(
+        told.contains("--backend: it is not given") && told.contains("--quota: it is not given"),
+        "{told}"
+    );
 }
 
 #[test]

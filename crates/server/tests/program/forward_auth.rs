@@ -133,6 +133,21 @@ fn limits(listen: SocketAddr, gateway: &Gateway) {
     assert_eq!(refused.json()["status"], 429);
 }
 
+/// nginx with this configuration.
+fn nginx(name: &str, text: &str) -> (File, Proxy) {
+    let text = format!(
+        "daemon off;\nerror_log stderr;\npid {}/{name}.pid;\n{text}",
+        env!("CARGO_TARGET_TMPDIR")
+    );
+    let text = text.replace("http {\n", "http {\n    access_log off;\n");
+    let file = File::new(name, &text);
+    let child = Command::new("nginx")
+        .args(["-c", file.path()])
+        .spawn()
+        .unwrap();
+    (file, Proxy(child))
+}
+
 #[test]
 fn nginx_asks_as_its_sample_says() {
     if !installed("nginx") {
@@ -142,17 +157,7 @@ fn nginx_asks_as_its_sample_says() {
     let gateway = Gateway::start(&[&TRUSTED[..], &["--quota", "2/h"]].concat());
     let listen = nowhere();
     let text = sample("nginx.conf", listen, gateway.address, application);
-    let text = format!(
-        "daemon off;\nerror_log stderr;\npid {}/nginx.pid;\n{text}",
-        env!("CARGO_TARGET_TMPDIR")
-    );
-    let text = text.replace("http {\n", "http {\n    access_log off;\n");
-    let file = File::new("nginx.conf", &text);
-    let child = Command::new("nginx")
-        .args(["-c", file.path()])
-        .spawn()
-        .unwrap();
-    let _proxy = Proxy(child);
+    let _proxy = nginx("nginx.conf", &text);
     limits(listen, &gateway);
     assert_eq!(
         requests.try_iter().count(),
@@ -164,6 +169,34 @@ fn nginx_asks_as_its_sample_says() {
         admitted.header("ratelimit-policy"),
         Some(r#""default";q=2;w=3600"#)
     );
+    // Nobody is there to say what on_failure says.
+    drop(gateway);
+    let unlimited = get(listen, "/");
+    assert_eq!((unlimited.status, unlimited.text()), (200, "ok"));
+}
+
+/// The other choice of the sample.
+#[test]
+fn nginx_refuses_while_the_gateway_is_down_if_it_is_told() {
+    if !installed("nginx") {
+        return;
+    }
+    let (application, requests) = answering(OK);
+    let listen = nowhere();
+    let text = sample("nginx.conf", listen, nowhere(), application);
+    assert!(text.contains("return 204;"));
+    let text = text.replace("return 204;", "return 503;");
+    let _proxy = nginx("nginx-closed.conf", &text);
+    eventually("nginx listens", || {
+        std::net::TcpStream::connect(listen).is_ok()
+    });
+    let refused = get(listen, "/");
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert_eq!(
+        refused.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(requests.try_iter().count(), 0);
 }
 
 #[test]
