@@ -6,7 +6,7 @@ mod schema;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tollgate_server::config::{FIELDS, Kind, Secret};
+use tollgate_server::config::{FIELDS, Field, Kind, Secret};
 
 use crate::client::get;
 use crate::process::{Gateway, program, run, text};
@@ -167,11 +167,10 @@ fn s33_flag_own_name_bare_name_dotenv_file() {
     assert_eq!(of(&flags, &given), Some(6), "flag");
 }
 
-/// Every field of every table, from the environment and from both kinds of files.
-#[test]
-fn every_field_can_be_given_in_every_way() {
-    let folder = Folder::new("every");
-    let sample = |field: &tollgate_server::config::Field| match (field.path, field.kind) {
+/// What may be given for a setting; nothing for those that are tables, name files that must be
+/// there, or say what another one says.
+fn sample(field: &Field) -> String {
+    match (field.path, field.kind) {
         ("upstream", _) => "http://up.example:1".to_owned(),
         ("rules.file", _) => "rules.yaml".to_owned(),
         // Both are read at start only.
@@ -201,7 +200,11 @@ fn every_field_can_be_given_in_every_way() {
             .default
             .unwrap_or_else(|| panic!("a sample of {}", field.path))
             .to_owned(),
-    };
+    }
+}
+
+/// Every setting with its sample, and all of them as TOML and as YAML.
+fn samples() -> (Vec<(&'static Field, String)>, String, String) {
     let fields: Vec<_> = FIELDS
         .iter()
         .map(|field| (field, sample(field)))
@@ -225,6 +228,14 @@ fn every_field_can_be_given_in_every_way() {
         toml.push_str(&format!("{name} = {value}\n"));
         yaml.push_str(&format!("{indent}{name}: {value}\n"));
     }
+    (fields, toml, yaml)
+}
+
+/// Every field of every table, from the environment and from both kinds of files.
+#[test]
+fn every_field_can_be_given_in_every_way() {
+    let folder = Folder::new("every");
+    let (fields, toml, yaml) = samples();
     let by_toml = printed(print_config().args(["--config", &folder.write("a.toml", &toml)]));
     let by_yaml = printed(print_config().args(["--config", &folder.write("a.yaml", &yaml)]));
     let by_environment = printed(

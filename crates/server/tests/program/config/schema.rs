@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tollgate_server::config::{FIELDS, Kind};
 
-use super::{Folder, print_config, printed};
+use super::{Folder, print_config, printed, samples};
 use crate::process::{run, text};
 
 #[test]
@@ -114,11 +114,14 @@ fn a_file_is_valid_by_the_schema() {
         (output.status.success(), text(&output.stdout).to_owned())
     };
     let every = printed(&mut print_config());
+    // The program takes them, too: `every_field_can_be_given_in_every_way`.
+    let (_, samples, _) = samples();
     let page = include_str!("../../../../../docs/gateway.md");
     let (_, rest) = page.split_once("```toml\n").unwrap();
     let (sample, _) = rest.split_once("```").unwrap();
     for content in [
         &every,
+        &samples,
         sample,
         "quota = [\"5/s\"]\n[[upstreams]]\nurl = \"http://a\"\npath = \"/a\"\n",
         KINDS,
