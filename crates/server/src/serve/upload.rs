@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Version;
 use hyper::body::{Body as _, Frame, Incoming};
 use tokio::time::Instant;
 
@@ -20,6 +21,8 @@ pub(super) enum Upload {
         body: Incoming,
         progress: Arc<Progress>,
         left: u64,
+        /// hyper takes a stream of HTTP/2 that is reset without an error for one that has ended.
+        may_be_reset: bool,
     },
 }
 
@@ -51,6 +54,7 @@ impl Upload {
     /// Watches a body of at most `most` bytes, of a request that began at `start`.
     pub(super) fn new(
         body: Incoming,
+        version: Version,
         most: Option<u64>,
         start: Instant,
     ) -> (Self, Option<Arc<Progress>>) {
@@ -69,6 +73,7 @@ impl Upload {
             body,
             progress,
             left,
+            may_be_reset: version >= Version::HTTP_2,
         };
         (upload, Some(watched))
     }
@@ -90,15 +95,19 @@ impl Upload {
             body,
             progress,
             left,
+            may_be_reset,
         } = self
         else {
             return Poll::Ready(None);
         };
         progress.waits_for_client.store(true, Ordering::Relaxed);
-        let frame = ready!(Pin::new(body).poll_frame(cx));
+        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
         progress.waits_for_client.store(false, Ordering::Relaxed);
         progress.passed();
         Poll::Ready(match frame {
+            None if *may_be_reset && !body.is_end_stream() => {
+                Some(Err(progress.fail(Fault::Client)))
+            }
             None => None,
             Some(Err(_)) => Some(Err(progress.fail(Fault::Client))),
             Some(Ok(frame)) => {

@@ -141,7 +141,7 @@ impl Target {
         }
         let start = Instant::now();
         let end = self.times.total.map(|total| start + total);
-        let (upload, progress) = Upload::new(body, self.max_body, start);
+        let (upload, progress) = Upload::new(body, parts.version, self.max_body, start);
         let client = match websocket::is_handshake(parts) {
             true => Some(websocket::client_of(parts)),
             false => None,

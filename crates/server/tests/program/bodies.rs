@@ -12,6 +12,7 @@ use hyper::body::{Body, Bytes, Frame};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::client::{Connection, read_body, read_head};
+use crate::process::LONG;
 use crate::proxy::{in_front_of, is_problem};
 use crate::upstream::{OK, serving};
 
@@ -97,7 +98,7 @@ fn b139_a_body_above_the_bound_never_reaches_the_upstream_whole() {
     let mut connection = Connection::new(gateway.address);
     connection.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n01234567890123456789");
     assert_eq!(connection.answer(true).status, 200);
-    assert_eq!(lengths.recv_timeout(crate::process::LONG).unwrap(), 10);
+    assert_eq!(lengths.recv_timeout(LONG).unwrap(), 10);
 }
 
 /// A body that does not say how long it is.
@@ -176,5 +177,39 @@ fn b139_what_operators_send_is_counted_too() {
         let answer = connection.answer(true);
         assert_eq!(answer.status, 413, "{path}");
         assert_eq!(answer.json()["status"], 413);
+    }
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+#[test]
+fn over_http2_a_body_that_is_reset_does_not_look_whole() {
+    let (told, received) = channel();
+    let upstream = serving(move |mut stream| {
+        read_head(&mut stream);
+        let mut first = [0; 8];
+        stream.read_exact(&mut first).unwrap();
+        told.send(first.to_vec()).unwrap();
+        let mut rest = Vec::new();
+        // A reset is as good as an end.
+        let _ = stream.read_to_end(&mut rest);
+        told.send(rest).unwrap();
+    });
+    let gateway = in_front_of(upstream, &[]);
+    // No error, and CANCEL.
+    for reason in [0, 8] {
+        let mut client = Connection::new(gateway.address);
+        client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        client.send(frame(4, 0, 0, &[]));
+        // POST, http, / and the authority h.
+        client.send(frame(1, 4, 1, b"\x83\x86\x84\x41\x01h"));
+        client.send(frame(0, 0, 1, b"abc"));
+        assert_eq!(received.recv_timeout(LONG).unwrap(), b"3\r\nabc\r\n");
+        client.send(frame(3, 0, 1, &[0, 0, 0, reason]));
+        assert_eq!(received.recv_timeout(LONG).unwrap(), b"", "{reason}");
     }
 }
