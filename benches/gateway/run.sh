@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # The gateway beside nginx (reverse proxy with limit_req) and HAProxy (stick table), all before
-# the same upstream on loopback, each with one worker: admitted and refused requests.
+# the same upstream on loopback, each with one worker: admitted and refused requests, and refused
+# ones that come eight at a time. Beside the refused ones the floor: the same answer from a socket
+# that looks at nothing.
 #
 #   benches/gateway/run.sh PROGRAM [SECONDS [ROUNDS]]
 #
-# Needs nginx, haproxy and wrk. CONNECTIONS="1 64 512" are those of the load; every round runs all
-# cases in turn, and medians are printed: requests a second, the ratio to nginx, processor time of
-# the server a request, p50, p99. Then the memory at rest, after 64 connections, and with 10,000
-# that are idle. Read the ratios, and on a busy machine the processor time.
+# Needs nginx, haproxy and wrk, and for the floor CANNED=, the program of that name of
+# tollgate-benches. CONNECTIONS="1 64 512" are those of the load, CASES="nginx-refuse tollgate-refuse"
+# some of all; every round runs all cases in turn, and medians are printed: requests a second, the
+# ratio to nginx, processor time of the server a request, p50, p99. Then, unless only some are run,
+# the memory at rest, after 64 connections, and with 10,000 that are idle. Read the ratios, and on a
+# busy machine the processor time.
 
 set -euo pipefail
 
@@ -103,7 +107,7 @@ haproxy_with haproxy-refuse $((base + 4)) 1
 tollgate_with tollgate-admit $((base + 5)) 1000000000/s
 tollgate_with tollgate-refuse $((base + 6)) 1/h
 
-# 1,000 API keys in turn.
+# 1,000 API keys in turn, one by one and in batches.
 cat >"$folder/get.lua" <<'LUA'
 local requests, i = {}, 0
 function init()
@@ -117,6 +121,19 @@ function request()
   return requests[i]
 end
 LUA
+{
+    cat "$folder/get.lua"
+    cat <<'LUA'
+local one = request
+function request()
+  local batch = {}
+  for at = 1, 8 do
+    batch[at] = one()
+  end
+  return table.concat(batch)
+end
+LUA
+} >"$folder/batch.lua"
 
 # A server's processes: nginx has workers.
 processes() {
@@ -140,17 +157,45 @@ resident() {
 }
 median() { tr ' ' '\n' | grep . | sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
-cases=(nginx-admit haproxy-admit tollgate-admit nginx-refuse haproxy-refuse tollgate-refuse)
+all=(
+    nginx-admit haproxy-admit tollgate-admit
+    nginx-refuse haproxy-refuse tollgate-refuse
+    nginx-batch haproxy-batch tollgate-batch
+)
+if [ -n "${CANNED:-}" ]; then all+=(floor-refuse floor-batch); fi
+read -ra cases <<<"${CASES:-${all[*]}}"
+# Batches are refused by the servers that refuse.
+server_of() { echo "${1/%-batch/-refuse}"; }
 port_of() {
-    case $1 in
+    case $(server_of "$1") in
         nginx-admit) echo $((base + 1)) ;;
         nginx-refuse) echo $((base + 2)) ;;
         haproxy-admit) echo $((base + 3)) ;;
         haproxy-refuse) echo $((base + 4)) ;;
         tollgate-admit) echo $((base + 5)) ;;
         tollgate-refuse) echo $((base + 6)) ;;
+        floor-refuse) echo $((base + 8)) ;;
     esac
 }
+if [ -n "${CANNED:-}" ]; then
+    # What a client of ours is told the second time.
+    python3 - "$(port_of tollgate-refuse)" >"$folder/answer" <<'PYTHON'
+import socket, sys, time
+for _ in range(100):
+    try:
+        it = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.1)
+for _ in range(2):
+    it.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-API-Key: floor\r\n\r\n")
+    answer = it.recv(65536)
+sys.stdout.buffer.write(answer)
+PYTHON
+    "$CANNED" "127.0.0.1:$(port_of floor-refuse)" "$folder/answer" &
+    pids+=($!)
+    echo $! >"$folder/floor-refuse.main"
+fi
 for name in "${cases[@]}"; do
     for _ in $(seq 100); do
         (exec 3<>"/dev/tcp/127.0.0.1/$(port_of "$name")") 2>/dev/null && break
@@ -163,16 +208,23 @@ declare -A rates=() times=() p50=() p99=()
 for _ in $(seq "$rounds"); do
     for count in "${connections[@]}"; do
         for name in "${cases[@]}"; do
-            before=$(ticks "$name")
-            wrk -t1 "-c$count" "-d${seconds}s" --latency -s "$folder/get.lua" \
+            script=get
+            case $name in *-batch) script=batch ;; esac
+            before=$(ticks "$(server_of "$name")")
+            wrk -t1 "-c$count" "-d${seconds}s" --latency -s "$folder/$script.lua" \
                 "http://127.0.0.1:$(port_of "$name")/" >"$folder/out"
-            after=$(ticks "$name")
+            after=$(ticks "$(server_of "$name")")
             requests=$(awk '/requests in/ { print $1 }' "$folder/out")
             key="$name $count"
             rates[$key]+=" $(awk '/Requests\/sec/ { print $2 }' "$folder/out")"
-            p50[$key]+=" $(awk '$1 == "50%" { print $2 }' "$folder/out")"
-            p99[$key]+=" $(awk '$1 == "99%" { print $2 }' "$folder/out")"
-            times[$key]+=" $(awk -v t=$((after - before)) -v n="$requests" 'BEGIN { printf "%.1f", t * 10000 / n }')"
+            # Of batches wrk does not tell how long they took.
+            case $script in
+                get) show=2 ;;
+                *) show=0 ;;
+            esac
+            p50[$key]+=" $(awk -v show=$show '$1 == "50%" { print show ? $show : "-" }' "$folder/out")"
+            p99[$key]+=" $(awk -v show=$show '$1 == "99%" { print show ? $show : "-" }' "$folder/out")"
+            times[$key]+=" $(awk -v t=$((after - before)) -v n="$requests" 'BEGIN { printf "%.2f", t * 10000 / n }')"
             refused=$(awk '/Non-2xx/ { print $NF }' "$folder/out")
             case $name in
                 *-admit) [ -z "$refused" ] || { echo "gateway: $name refused $refused" >&2; exit 1; } ;;
@@ -186,12 +238,14 @@ for count in "${connections[@]}"; do
     for name in "${cases[@]}"; do
         key="$name $count"
         rate=$(median <<<"${rates[$key]}")
-        of=$(median <<<"${rates["nginx-${name#*-} $count"]}")
+        of=$(median <<<"${rates["nginx-${name#*-} $count"]:-$rate}")
         printf '%-16s %5s %12.0f %9s %10s %10s %10s\n' "$name" "$count" "$rate" \
             "$(awk -v a="$rate" -v b="$of" 'BEGIN { printf "%.2f", a / b }')" \
             "$(median <<<"${times[$key]}")" "$(median <<<"${p50[$key]}")" "$(median <<<"${p99[$key]}")"
     done
 done
+
+if [ -n "${CASES:-}" ]; then exit; fi
 
 # Memory, of a process that has done nothing else.
 port=$((base + 7))

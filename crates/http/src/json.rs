@@ -15,6 +15,16 @@ impl Object {
         Self(text)
     }
 
+    /// Goes on with what [`begun`](Self::begun) gave.
+    pub(crate) const fn after(begun: Vec<u8>) -> Self {
+        Self(begun)
+    }
+
+    /// What is written so far: more may follow.
+    pub(crate) fn begun(self) -> Vec<u8> {
+        self.0
+    }
+
     pub(crate) fn text(&mut self, name: &str, text: &str) {
         self.0.extend_from_slice(name.as_bytes());
         self.write_text(text);
@@ -35,7 +45,8 @@ impl Object {
 
     pub(crate) fn integer(&mut self, name: &str, number: u64) {
         self.0.extend_from_slice(name.as_bytes());
-        self.write_integer(number);
+        let mut digits = itoa::Buffer::new();
+        self.0.extend_from_slice(digits.format(number).as_bytes());
         self.0.push(b',');
     }
 
@@ -44,14 +55,24 @@ impl Object {
         self.0.extend_from_slice(b"null,");
     }
 
-    /// Seconds, of which most are whole microseconds.
-    pub(crate) fn seconds(&mut self, name: &str, seconds: f64) {
-        self.0.extend_from_slice(name.as_bytes());
-        match as_micros(seconds) {
-            Some(micros) => self.write_micros(micros),
-            None => write(&mut self.0, &seconds),
-        }
-        self.0.push(b',');
+    /// Seconds: `1.0`, `1.25`. All at once, as it is short.
+    pub(crate) fn seconds<const NAME: usize>(&mut self, name: &[u8; NAME], micros: u64) {
+        const SECOND: u64 = 1_000_000;
+        let mut digits = itoa::Buffer::new();
+        // Below a second, as many digits with another one before them.
+        let below = micros < SECOND;
+        let all = digits.format(micros + if below { SECOND } else { 0 });
+        let split = all.as_bytes().split_last_chunk::<6>();
+        let (whole, fraction) = split.expect("there are seven digits at least");
+        let whole = if below { b"0" } else { whole };
+        let zeros = fraction[1..].iter().rev().take_while(|it| **it == b'0');
+        let (mut text, point) = ([b'.'; 40], NAME + whole.len());
+        let end = point + 7 - zeros.count();
+        text[..NAME].copy_from_slice(name);
+        text[NAME..point].copy_from_slice(whole);
+        text[point + 1..][..6].copy_from_slice(fraction);
+        text[end] = b',';
+        self.0.extend_from_slice(&text[..=end]);
     }
 
     /// The text of it, of which there is a member at least.
@@ -72,41 +93,10 @@ impl Object {
         self.0.extend_from_slice(text.as_bytes());
         self.0.push(b'"');
     }
-
-    fn write_integer(&mut self, number: u64) {
-        let mut digits = itoa::Buffer::new();
-        self.0.extend_from_slice(digits.format(number).as_bytes());
-    }
-
-    /// `1.0`, `1.25`.
-    fn write_micros(&mut self, micros: u64) {
-        self.write_integer(micros / 1_000_000);
-        let mut fraction = *b".000000";
-        let mut rest = micros % 1_000_000;
-        for digit in fraction[1..].iter_mut().rev() {
-            *digit += (rest % 10) as u8;
-            rest /= 10;
-        }
-        let zeros = fraction[2..].iter().rev().take_while(|it| **it == b'0');
-        let end = fraction.len() - zeros.count();
-        self.0.extend_from_slice(&fraction[..end]);
-    }
 }
 
 fn write<T: serde::Serialize + ?Sized>(text: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(text, value).expect("texts and numbers always serialise");
-}
-
-/// The number as microseconds, if its shortest form is theirs: two of them are never the same number
-/// there, and it is written without an exponent.
-fn as_micros(seconds: f64) -> Option<u64> {
-    const LEAST: f64 = 0.001;
-    const MOST: f64 = (1_u64 << 33) as f64;
-    if !(LEAST..MOST).contains(&seconds) {
-        return None;
-    }
-    let micros = (seconds * 1e6).round() as u64;
-    (micros as f64 / 1e6 == seconds).then_some(micros)
 }
 
 #[cfg(test)]
@@ -116,34 +106,36 @@ mod tests {
 
     use super::*;
 
-    fn seconds(seconds: f64) -> String {
+    fn seconds(micros: u64) -> String {
         let mut object = Object::new();
-        object.seconds("\"s\":", seconds);
+        object.seconds(b"\"s\":", micros);
         String::from_utf8(object.finish()).unwrap()
     }
 
     #[test]
-    fn seconds_are_written_as_serde_json_does() {
-        let micros: [u64; 8] = [0, 1, 999, 1_000, 1_001, 999_999, 1_000_000, 1_250_000];
-        let late: [u64; 3] = [
-            1_753_881_172_000_000,
-            8_589_934_591_999_999,
-            8_589_934_592_000_001,
-        ];
-        let micros = micros.into_iter().chain(late).map(|it| it as f64 / 1e6);
-        for number in micros.chain([0.1 + 0.2, 1e300, 1e-9, f64::MIN_POSITIVE, -1.5, 1.0 / 3.0]) {
-            assert_eq!(seconds(number), json!({"s": number}).to_string());
+    fn seconds_are_those_of_the_microseconds() {
+        for (micros, text) in [
+            (0, "0.0"),
+            (1, "0.000001"),
+            (999_990, "0.99999"),
+            (1_000_000, "1.0"),
+            (1_250_000, "1.25"),
+            (1_517_867, "1.517867"),
+            (1_918_540, "1.91854"),
+            (1_753_881_172_000_010, "1753881172.00001"),
+            (u64::MAX, "18446744073709.551615"),
+        ] {
+            assert_eq!(seconds(micros), format!("{{\"s\":{text}}}"));
         }
-        assert_eq!(seconds(f64::NAN), r#"{"s":null}"#);
     }
 
     proptest! {
         #[test]
-        fn any_microsecond_is_written_as_serde_json_does(micros in 0..1u64 << 54, shift in 0..54u32) {
-            let number = (micros >> shift) as f64 / 1e6;
-            prop_assert_eq!(seconds(number), json!({"s": number}).to_string());
-            let wait = std::time::Duration::from_micros(micros >> shift).as_secs_f64();
-            prop_assert_eq!(seconds(wait), json!({"s": wait}).to_string());
+        fn any_microsecond_is_written_as_serde_json_does(micros in 1_000..1u64 << 53, shift in 0..43u32) {
+            // Shorter ones have an exponent there.
+            let micros = (micros >> shift).max(1_000);
+            let number = micros as f64 / 1e6;
+            prop_assert_eq!(seconds(micros), json!({"s": number}).to_string());
         }
 
         #[test]

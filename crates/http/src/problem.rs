@@ -231,7 +231,7 @@ impl Problem {
     #[must_use]
     pub fn to_json(&self, style: BodyStyle) -> Vec<u8> {
         let (instance, request_id) = (self.instance.as_deref(), self.request_id.as_deref());
-        self.write(style, instance, request_id)
+        self.finish_json(self.begin(style, instance, request_id))
     }
 
     /// The document of one request: [`to_json`](Self::to_json) with the path and the id that are
@@ -250,11 +250,36 @@ impl Problem {
     /// ```
     #[must_use]
     pub fn to_json_of(&self, instance: &str, request_id: &str, style: BodyStyle) -> Vec<u8> {
-        self.write(style, Some(instance), Some(request_id))
+        self.finish_json(self.begin_json_of(instance, request_id, style))
     }
 
-    /// What serialising gives, in one pass.
-    fn write(&self, style: BodyStyle, instance: Option<&str>, request_id: Option<&str>) -> Vec<u8> {
+    /// The beginning of this document, up to when there will be more: all that is the same for
+    /// refusals of one request with the same status and detail, limit and remainder.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tollgate_http::{BodyStyle, Problem};
+    ///
+    /// let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "Rate limit exceeded");
+    /// let begun = problem.begin_json_of("/orders", "01JD", BodyStyle::Plain);
+    /// assert_eq!(begun, br#"{"detail":"Rate limit exceeded","#);
+    /// assert_eq!(problem.finish_json(begun), br#"{"detail":"Rate limit exceeded"}"#);
+    /// ```
+    #[must_use]
+    pub fn begin_json_of(&self, instance: &str, request_id: &str, style: BodyStyle) -> Vec<u8> {
+        self.begin(style, Some(instance), Some(request_id))
+    }
+
+    /// A whole document behind whatever stands before its [beginning](Self::begin_json_of).
+    #[must_use]
+    pub fn finish_json(&self, begun: Vec<u8>) -> Vec<u8> {
+        let mut json = Object::after(begun);
+        self.limits.write_waits(&mut json);
+        json.finish()
+    }
+
+    /// What serialising gives, in one pass, up to the waits.
+    fn begin(&self, style: BodyStyle, instance: Option<&str>, request_id: Option<&str>) -> Vec<u8> {
         let mut json = Object::new();
         let whole = style == BodyStyle::Problem;
         if whole {
@@ -269,8 +294,8 @@ impl Problem {
         if let Some(id) = request_id.filter(|_| whole) {
             json.text("\"request_id\":", id);
         }
-        self.limits.write(&mut json);
-        json.finish()
+        self.limits.write_counts(&mut json);
+        json.begun()
     }
 }
 

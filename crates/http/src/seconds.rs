@@ -1,5 +1,4 @@
-//! Seconds: whole ones, as headers carry them, rounded up, so that nobody comes back too early; and
-//! with a fraction, as JSON does.
+//! Whole seconds, as headers carry them: rounded up, so that nobody comes back too early.
 
 use std::time::Duration;
 
@@ -41,12 +40,6 @@ pub(crate) fn no_slot_seconds(no_slot: &NoSlot) -> u64 {
     ceil(no_slot.retry_after()).max(1)
 }
 
-/// Seconds of whole microseconds. One division is rounded once, so that 1.91854 is written as that;
-/// [`Duration::as_secs_f64`] adds two numbers, and makes it 1.9185400000000001.
-pub(crate) fn fraction(wait: Duration) -> f64 {
-    wait.as_micros() as f64 / 1e6
-}
-
 /// Seconds, rounded up.
 pub(crate) const fn ceil(wait: Duration) -> u64 {
     if wait.subsec_nanos() > 0 {
@@ -84,13 +77,6 @@ mod tests {
             ("1/52000d", 4_492_800_000),
         ] {
             assert_eq!(window(&text.parse().unwrap()), seconds, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_fraction_has_no_more_digits_than_there_are_microseconds() {
-        for (micros, text) in [(1_918_540, "1.91854"), (1_517_867, "1.517867"), (0, "0")] {
-            assert_eq!(fraction(Duration::from_micros(micros)).to_string(), text);
         }
     }
 

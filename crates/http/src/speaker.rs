@@ -40,6 +40,13 @@ pub fn speaker<'a>(policy: &'a Policy, decision: &'a Decision) -> Option<Speaker
 
 /// The same of the quotas of several policies.
 pub(crate) fn speaker_of<'a>(quotas: &'a [Quota], decision: &'a Decision) -> Option<Speaker<'a>> {
+    if let ([quota], [answer]) = (quotas, decision.quotas()) {
+        return Some(Speaker {
+            position: 0,
+            quota,
+            answer,
+        });
+    }
     let all = || {
         quotas
             .iter()

@@ -6,6 +6,7 @@ mod path;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod told;
 mod verdict;
 
 use std::net::IpAddr;
@@ -21,7 +22,9 @@ use tollgate_http::{Limit as _, Problem};
 use crate::identity::{Digester, Identity, Resolver};
 use crate::rules::{Counted, Facts, LiveRule, Mode, Ruling, Table};
 pub(crate) use blocks::Blocks;
+pub(crate) use path::normalised;
 use slots::Slot;
+pub(crate) use told::Told;
 pub(crate) use verdict::{Outcome, Verdict};
 
 /// Decides for every request.
@@ -135,8 +138,9 @@ impl Engine {
             times: 1,
             intent,
         };
-        let verdict = self.answer(&question).await?;
-        Ok(verdict.forwarding(self.resolver.forwarded(&identity)))
+        let mut verdict = self.answer(&question).await?;
+        self.identify(&mut verdict, &question);
+        Ok(verdict)
     }
 
     /// The answer to a question.
@@ -157,26 +161,28 @@ impl Engine {
         let (outcome, permit) = self
             .count(&rule, counted, &key, cost, question.intent)
             .await?;
-        let mode = rule.rule().mode;
-        Ok(Verdict::new(Arc::clone(&rule), outcome, now)
-            .counted(counted, permit)
-            .in_shadow_of(mode))
+        let (headers, number) = (counted.headers.clone(), counted.number);
+        let mut verdict = Verdict::new(rule, outcome, now);
+        verdict.set_counted(headers, number);
+        verdict.set_permit(permit);
+        Ok(verdict)
     }
 
     /// The answer to a question about a request that is served here, if it takes no waiting; the
-    /// key is that of its identity. `None`: nothing was charged.
+    /// key is that of its identity, and the path is as rules see it. `None`: nothing was charged.
     pub(crate) fn answer_now(
         &self,
         question: &Question<'_>,
         key: &Key<'static>,
+        path: &str,
     ) -> Option<Verdict> {
         let now = SystemClock.now();
-        let path = path::normalised(question.path);
-        let facts = facts(question, &path, now);
+        let facts = facts(question, path, now);
         let rule = self.rule(question, &facts);
         let counted = match self.uncounted(&rule, question, &facts, key) {
-            ControlFlow::Break(verdict) => {
-                return Some(verdict.forwarding(self.resolver.forwarded(question.identity)));
+            ControlFlow::Break(mut verdict) => {
+                self.identify(&mut verdict, question);
+                return Some(verdict);
             }
             ControlFlow::Continue(counted) => counted,
         };
@@ -185,11 +191,18 @@ impl Engine {
         };
         // What fails is asked again, and told of there.
         let decision = limit.charge_now(key, rule.rule().cost)?.ok()?;
-        let (outcome, mode) = (Outcome::Decided(decision), rule.rule().mode);
-        let verdict = Verdict::new(Arc::clone(&rule), outcome, now)
-            .counted(counted, None)
-            .in_shadow_of(mode);
-        Some(verdict.forwarding(self.resolver.forwarded(question.identity)))
+        let (headers, number) = (counted.headers.clone(), counted.number);
+        let mut verdict = Verdict::new(rule, Outcome::Decided(decision), now);
+        verdict.set_counted(headers, number);
+        self.identify(&mut verdict, question);
+        Some(verdict)
+    }
+
+    /// An admitted request is forwarded with whom it counts for.
+    fn identify(&self, verdict: &mut Verdict, question: &Question<'_>) {
+        if verdict.allowed() {
+            verdict.set_identity(self.resolver.forwarded(question.identity));
+        }
     }
 
     fn rule(&self, question: &Question<'_>, facts: &Facts<'_>) -> Arc<LiveRule> {
@@ -212,10 +225,7 @@ impl Engine {
         }
         match rule.ruling(identity.value(), facts) {
             Ruling::Free => ControlFlow::Break(verdict(Outcome::Free)),
-            Ruling::Blocked => {
-                let blocked = verdict(Outcome::Blocked);
-                ControlFlow::Break(blocked.in_shadow_of(rule.rule().mode))
-            }
+            Ruling::Blocked => ControlFlow::Break(verdict(Outcome::Blocked)),
             Ruling::Counted(counted) => ControlFlow::Continue(counted),
         }
     }

@@ -16,7 +16,9 @@ mod peer;
 mod probes;
 mod routes;
 mod signals;
+mod template;
 mod tls;
+mod unsent;
 mod upload;
 mod upstream;
 mod validity;
@@ -129,9 +131,13 @@ async fn serve(settings: Settings) -> Outcome {
     };
     let limiter = Limiter::builder(backend)
         .timeout(settings.timeout)
-        .on_failure(settings.on_failure)
-        .remember_refusals_for(settings.remember_refusals)
-        .build();
+        .on_failure(settings.on_failure);
+    let limiter = match store::name(&settings.backend) {
+        // What is counted in this process is as near as a memory of it.
+        "memory" => limiter.remember_refusals(0),
+        _ => limiter.remember_refusals_for(settings.remember_refusals),
+    };
+    let limiter = limiter.build();
 
     let listener = TcpListener::bind(&settings.listen)
         .await

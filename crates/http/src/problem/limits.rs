@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tollgate_core::{Decision, NoSlot, Origin, Policy, Timestamp};
 
 use crate::headers::item_names;
 use crate::json::Object;
-use crate::seconds::{fraction, no_slot_seconds};
+use crate::seconds::no_slot_seconds;
 use crate::{GatewayNumbers, retry_after_seconds, speaker};
 
 #[derive(Clone, Debug, Serialize)]
@@ -30,13 +30,30 @@ pub(super) enum Limits {
         #[serde(skip_serializing_if = "Option::is_none")]
         remaining: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        reset_at: Option<f64>,
-        retry_after: Option<f64>,
+        reset_at: Option<Micros>,
+        retry_after: Option<Micros>,
     },
     Wait {
-        retry_after: f64,
+        retry_after: Micros,
     },
     None {},
+}
+
+/// Microseconds, which are told as seconds. One division is rounded once, so that 1.91854 is told as
+/// that; [`Duration::as_secs_f64`] adds two numbers, and makes it 1.9185400000000001.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Micros(u64);
+
+impl From<Duration> for Micros {
+    fn from(wait: Duration) -> Self {
+        Self(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Serialize for Micros {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0 as f64 / 1e6)
+    }
 }
 
 impl Limits {
@@ -89,12 +106,12 @@ impl Limits {
     }
 
     pub(super) fn of_numbers(numbers: GatewayNumbers) -> Self {
-        let retry_after = numbers.retry_after.map(fraction);
+        let retry_after = numbers.retry_after.map(Micros::from);
         match (numbers.limit, retry_after) {
             (Some(limit), retry_after) => Self::Gateway {
                 limit,
                 remaining: numbers.remaining,
-                reset_at: numbers.reset_at.map(|at| at.as_micros() as f64 / 1e6),
+                reset_at: numbers.reset_at.map(|at| Micros(at.as_micros())),
                 retry_after,
             },
             (None, Some(retry_after)) => Self::Wait { retry_after },
@@ -103,16 +120,16 @@ impl Limits {
     }
 
     pub(super) fn of_gateway(policy: &Policy, decision: &Decision, now: Timestamp) -> Self {
-        let retry_after = decision.retry_after().map(fraction);
+        let retry_after = decision.retry_after().map(Micros::from);
         if is_closed(decision) {
             return Self::Wait {
-                retry_after: retry_after.unwrap_or(1.0),
+                retry_after: retry_after.unwrap_or(Micros(1_000_000)),
             };
         }
         let counted = counted(policy, decision);
         // As in the headers: what one process counts by itself says nothing of what is left.
         let enforced = decision.origin().is_enforced();
-        let reset_at = (now + counted.reset_after).as_micros() as f64 / 1e6;
+        let reset_at = Micros((now + counted.reset_after).as_micros());
         Self::Gateway {
             limit: counted.limit,
             remaining: enforced.then_some(counted.remaining),
@@ -123,49 +140,58 @@ impl Limits {
 }
 
 impl Limits {
-    /// The members, as serialising gives them.
-    pub(super) fn write(&self, json: &mut Object) {
+    /// Those of the members, in the order in which serialising gives them, that say how much there is.
+    pub(super) fn write_counts(&self, json: &mut Object) {
+        let (limit, remaining) = match self {
+            Self::Library {
+                limit, remaining, ..
+            } => (*limit, *remaining),
+            Self::Gateway {
+                limit, remaining, ..
+            } => (Some(*limit), *remaining),
+            Self::Wait { .. } | Self::None {} => (None, None),
+        };
+        if let Some(limit) = limit {
+            json.integer("\"limit\":", limit);
+        }
+        if let Some(remaining) = remaining {
+            json.integer("\"remaining\":", remaining);
+        }
+    }
+
+    /// Those behind them, that say when there will be more.
+    pub(super) fn write_waits(&self, json: &mut Object) {
         match self {
             Self::Library {
-                limit,
-                remaining,
                 retry_after,
                 retry_after_ms,
                 violated_policies,
+                ..
             } => {
-                for (name, number) in [
-                    ("\"limit\":", limit),
-                    ("\"remaining\":", remaining),
-                    ("\"retry_after\":", retry_after),
-                    ("\"retry_after_ms\":", retry_after_ms),
-                ] {
-                    if let Some(number) = number {
-                        json.integer(name, *number);
-                    }
+                if let Some(seconds) = retry_after {
+                    json.integer("\"retry_after\":", *seconds);
+                }
+                if let Some(millis) = retry_after_ms {
+                    json.integer("\"retry_after_ms\":", *millis);
                 }
                 if let Some(names) = violated_policies {
                     json.texts("\"violated-policies\":", names);
                 }
             }
             Self::Gateway {
-                limit,
-                remaining,
                 reset_at,
                 retry_after,
+                ..
             } => {
-                json.integer("\"limit\":", *limit);
-                if let Some(remaining) = remaining {
-                    json.integer("\"remaining\":", *remaining);
-                }
                 if let Some(reset_at) = reset_at {
-                    json.seconds("\"reset_at\":", *reset_at);
+                    json.seconds(b"\"reset_at\":", reset_at.0);
                 }
                 match retry_after {
-                    Some(wait) => json.seconds("\"retry_after\":", *wait),
+                    Some(wait) => json.seconds(b"\"retry_after\":", wait.0),
                     None => json.null("\"retry_after\":"),
                 }
             }
-            Self::Wait { retry_after } => json.seconds("\"retry_after\":", *retry_after),
+            Self::Wait { retry_after } => json.seconds(b"\"retry_after\":", retry_after.0),
             Self::None {} => {}
         }
     }

@@ -153,6 +153,9 @@ impl Table {
         asked: Asked,
         decision: &Decision,
     ) {
+        if self.sets.is_empty() {
+            return;
+        }
         let hash = self.hash(subject);
         let Some(set) = self.set(hash) else { return };
         let now = self.now(subject);
@@ -250,8 +253,8 @@ impl Table {
     }
 
     fn hash(&self, subject: Subject<'_>) -> u128 {
-        let [a, b] = self.seeds.each_ref().map(|seed| seed.hash(subject));
-        (u128::from(a) << 64) | u128::from(b)
+        let [a, b] = &self.seeds;
+        (u128::from(a.hash(subject)) << 64) | u128::from(b.hash(subject))
     }
 }
 

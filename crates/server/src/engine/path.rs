@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// The path with doubled slashes as one, dot segments resolved, and what need not be encoded
 /// decoded. What is forwarded is the path as it came.
-pub(super) fn normalised(path: &str) -> Cow<'_, str> {
+pub(crate) fn normalised(path: &str) -> Cow<'_, str> {
     // A raw `#` and what follows it is no part of any path.
     let path = path.split('#').next().unwrap_or_default();
     let plain = !path.contains('%') && !path.contains("//") && !path.contains("/.");

@@ -9,7 +9,7 @@ use tollgate::{Decision, Origin, Permit, Timestamp};
 use tollgate_http::{GatewayNumbers, Problem, RateLimitHeaders, speaker};
 
 use super::slots::Slot;
-use crate::rules::{Counted, LiveRule, Mode};
+use crate::rules::{LiveRule, Mode};
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct Verdict {
     rule: Arc<LiveRule>,
     outcome: Outcome,
     headers: Option<Arc<RateLimitHeaders>>,
+    /// That of what was counted.
+    number: u64,
     permit: Option<Permit>,
     /// The rule only watches.
     shadow: bool,
@@ -52,43 +54,45 @@ pub(crate) struct Numbers {
 }
 
 impl Verdict {
-    pub(super) const fn new(rule: Arc<LiveRule>, outcome: Outcome, now: Timestamp) -> Self {
+    /// By this rule. One that only watches lets pass what it would have refused, and that is told of;
+    /// whom an operator has blocked it does not.
+    pub(crate) fn new(rule: Arc<LiveRule>, outcome: Outcome, now: Timestamp) -> Self {
+        let watches = rule.rule().mode == Mode::Shadow;
+        let shadow = watches && !matches!(outcome, Outcome::Free | Outcome::BlockedUntil(_));
+        if shadow && !outcome.admits() {
+            rule.would_have_refused();
+        }
         Self {
             rule,
             outcome,
             headers: None,
+            number: 0,
             permit: None,
-            shadow: false,
+            shadow,
             now,
             identity: None,
         }
     }
 
-    /// Counted by this.
-    pub(super) fn counted(mut self, counted: &Counted, permit: Option<Permit>) -> Self {
-        self.headers = counted.headers.clone();
+    /// By what has this number, with these fields.
+    pub(crate) fn set_counted(&mut self, headers: Option<Arc<RateLimitHeaders>>, number: u64) {
+        self.headers = headers;
+        self.number = number;
+    }
+
+    /// With the slot that it holds.
+    pub(super) fn set_permit(&mut self, permit: Option<Permit>) {
         self.permit = permit;
-        self
     }
 
     /// The upstream is told this of whom the request counts for.
-    pub(super) fn forwarding(mut self, identity: Option<Box<HeaderValue>>) -> Self {
+    pub(super) fn set_identity(&mut self, identity: Option<Box<HeaderValue>>) {
         self.identity = identity;
-        self
     }
 
     /// What the upstream is told of whom the request counts for.
     pub(crate) const fn take_identity(&mut self) -> Option<Box<HeaderValue>> {
         self.identity.take()
-    }
-
-    /// A refusal of a rule that only watches lets pass, and is told of.
-    pub(super) fn in_shadow_of(mut self, mode: Mode) -> Self {
-        self.shadow = mode == Mode::Shadow;
-        if self.shadow && !self.outcome.admits() {
-            self.rule.would_have_refused();
-        }
-        self
     }
 
     /// Whether the request may pass.
@@ -99,6 +103,15 @@ impl Verdict {
     /// When it was decided.
     pub(crate) const fn now(&self) -> Timestamp {
         self.now
+    }
+
+    pub(super) const fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// The number of what was counted; 0 where nothing was.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
     }
 
     /// The id of the rule that decided.

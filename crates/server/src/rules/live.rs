@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, Method};
@@ -48,6 +49,8 @@ pub struct LiveRule {
 /// What is counted for a rule, or for one of its plans.
 #[derive(Debug, Default)]
 pub struct Counted {
+    /// No other one in this process has the same, but for those that count nothing.
+    pub(crate) number: u64,
     /// All its quotas, in one policy.
     pub limit: Option<RateLimit>,
     /// Its requests in flight.
@@ -245,7 +248,11 @@ impl Compiler {
             _ => "multi",
         };
         let name = policy_name(algorithm, &rule.id, plan, rule.identity_type);
-        let mut counted = Counted::default();
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let mut counted = Counted {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            ..Counted::default()
+        };
         if !quotas.is_empty() {
             let limit = self
                 .limiter

@@ -89,9 +89,17 @@ where
 {
     let service = service(&peer, shared);
     let stream = Early::new(stream, Arc::clone(&peer), Arc::clone(shared));
-    let connection = shared.http1.serve_connection(TokioIo::new(stream), service);
-    let connection = pin!(connection.with_upgrades());
-    bounded(connection, |it| it.graceful_shutdown(), &peer, shared).await
+    let io = TokioIo::new(stream.clone());
+    let connection = pin!(shared.http1.serve_connection(io, service).with_upgrades());
+    let early = Some(stream);
+    bounded(
+        connection,
+        |it| it.graceful_shutdown(),
+        early,
+        &peer,
+        shared,
+    )
+    .await
 }
 
 async fn http2<I>(stream: I, peer: Arc<Peer>, shared: &Arc<Shared>) -> hyper::Result<()>
@@ -100,7 +108,15 @@ where
 {
     let service = service(&peer, shared);
     let connection = pin!(shared.http2.serve_connection(TokioIo::new(stream), service));
-    bounded(connection, |it| it.graceful_shutdown(), &peer, shared).await
+    let early = None::<Early<I>>;
+    bounded(
+        connection,
+        |it| it.graceful_shutdown(),
+        early,
+        &peer,
+        shared,
+    )
+    .await
 }
 
 /// What answers the requests of a peer.
@@ -128,9 +144,10 @@ fn service(
 /// Serves until the connection ends, or is idle for too long; once draining begins it ends with
 /// its next answer.
 #[expect(clippy::future_not_send, reason = "it is, for a connection that is")]
-async fn bounded<C: Future<Output = hyper::Result<()>>>(
+async fn bounded<C: Future<Output = hyper::Result<()>>, I: AsyncRead + AsyncWrite + Unpin>(
     mut connection: Pin<&mut C>,
     end: impl Fn(Pin<&mut C>),
+    early: Option<Early<I>>,
     peer: &Peer,
     shared: &Shared,
 ) -> hyper::Result<()> {
@@ -147,10 +164,18 @@ async fn bounded<C: Future<Output = hyper::Result<()>>>(
             ending = true;
             end(connection.as_mut());
         }
+        if let Some(early) = &early
+            && !ending
+            && early.poll(cx).is_pending()
+            && idle.is_waiting()
+        {
+            return Poll::Pending;
+        }
         if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
             return Poll::Ready(ended);
         }
-        ready!(idle.poll(cx, peer));
+        let answered = early.as_ref().and_then(Early::answered);
+        ready!(idle.poll(cx, peer, answered));
         // HTTP/2 says goodbye; the first version just closes.
         end(connection.as_mut());
         match connection.as_mut().poll(cx) {
@@ -180,8 +205,14 @@ impl Idle {
         }
     }
 
-    /// Ready if it is too long.
-    fn poll(&mut self, cx: &mut Context<'_>, peer: &Peer) -> Poll<()> {
+    /// Whether it will be polled when it may be too long.
+    fn is_waiting(&self) -> bool {
+        self.patience.is_waiting()
+    }
+
+    /// Ready if it is too long. The latest request that the server does not know of was `answered`
+    /// then.
+    fn poll(&mut self, cx: &mut Context<'_>, peer: &Peer, answered: Option<Instant>) -> Poll<()> {
         let Some(requests) = peer.idle_after() else {
             return Poll::Pending;
         };
@@ -189,6 +220,7 @@ impl Idle {
             self.requests = requests;
             self.since = Instant::now();
         }
+        self.since = answered.map_or(self.since, |at| at.max(self.since));
         self.patience.poll(cx, self.since + self.limit)
     }
 }

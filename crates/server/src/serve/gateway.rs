@@ -2,9 +2,11 @@
 
 mod at_once;
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use http::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
@@ -140,7 +142,8 @@ impl Gateway {
             false => response.body().outcome().unwrap_or(Outcome::Admitted),
         };
         drop(answering);
-        self.requests.end(&parts.method, outcome, start.elapsed());
+        let took = start.elapsed();
+        self.requests.end(&parts.method, outcome, took);
         self.traces.end(parts, response.status(), outcome);
         id.write(response.headers_mut());
         let goes_on = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -151,8 +154,8 @@ impl Gateway {
         response.body_mut().in_flight(in_flight);
         response.body_mut().begin_tunnel();
         if logged {
-            let path = parts.uri.path();
-            log(&parts.method, path, response.status(), start, probe, &id);
+            let (path, status) = (parts.uri.path(), response.status());
+            log(&parts.method, path, status, took, probe, id.as_str());
         }
         response
     }
@@ -380,16 +383,9 @@ impl Gateway {
     }
 }
 
-fn log(
-    method: &Method,
-    path: &str,
-    status: StatusCode,
-    start: Instant,
-    probe: bool,
-    id: &RequestId,
-) {
+fn log(method: &Method, path: &str, status: StatusCode, took: Duration, probe: bool, id: &str) {
     // A u128 would be logged as a text.
-    let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let status = status.as_u16();
     let path = admin::shown(path);
     let (method, path) = (beginning(method.as_str()), beginning(&path));
@@ -411,7 +407,7 @@ fn told(problem: &Problem, style: BodyStyle, path: &str, id: &RequestId) -> Resp
 
 /// An answer that the store did not give is told apart in the log, not in a header: that would
 /// tell an attacker that the gate is open.
-fn unenforced(verdict: &Verdict, id: &RequestId) {
+fn unenforced(verdict: &Verdict, id: &impl fmt::Display) {
     if !verdict.is_enforced() {
         let (rule, origin) = (verdict.rule_id(), verdict.origin());
         tracing::debug!(request_id = %id, rule, origin, "not enforced");

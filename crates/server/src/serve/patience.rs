@@ -13,6 +13,11 @@ use tokio::time::{Instant, Sleep};
 pub(super) struct Patience(Option<Pin<Box<Sleep>>>);
 
 impl Patience {
+    /// Whether it has been polled, and will wake who did: it rings once.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.0.as_ref().is_some_and(|sleep| !sleep.is_elapsed())
+    }
+
     /// Ready once the deadline is past.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         // A timer never rings for a task that has used up its turn, as one does in every turn whose

@@ -62,12 +62,6 @@ impl Peer {
         InFlight(Arc::clone(self))
     }
 
-    /// A request came and was answered, all at once.
-    pub(super) fn answered(&self) {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        self.ended.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// How many requests it has made, if none is being answered.
     pub(super) fn idle_after(&self) -> Option<usize> {
         let begun = self.begun.load(Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! TLS in front of the gateway and behind it, and HTTP/2 over it.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -99,6 +101,37 @@ async fn ask(stream: TlsStream<TcpStream>, request: Request<Body>) -> (Response<
 
 fn to(path: &str) -> hyper::http::request::Builder {
     Request::builder().uri(format!("https://localhost{path}"))
+}
+
+#[tokio::test]
+async fn a_refused_client_is_answered_again_and_again() {
+    let certificate = Certificate::new("refused");
+    let gateway = certificate.gateway(&["--quota", "1/h", "--identity-order", "api_key"]);
+    let mut stream = certificate.connect(gateway.address, &[]).await.unwrap();
+    let request = b"GET /a HTTP/1.1\r\nHost: h\r\nX-API-Key: k\r\n\r\n";
+    let mut ids = HashSet::new();
+    for (time, together) in [1, 1, 1, 1, 1, 100, 1, 100].into_iter().enumerate() {
+        stream.write_all(&request.repeat(together)).await.unwrap();
+        let mut text = String::new();
+        while !text.ends_with('}') || text.matches('}').count() < together {
+            let mut read = [0; 4096];
+            let length = stream.read(&mut read).await.unwrap();
+            assert!(length > 0, "{text}");
+            text.push_str(str::from_utf8(&read[..length]).unwrap());
+        }
+        let status = if time == 0 {
+            "200 OK"
+        } else {
+            "429 Too Many Requests"
+        };
+        assert_eq!(text.matches(status).count(), together, "{text}");
+        ids.extend(
+            text.lines()
+                .filter_map(|line| line.strip_prefix("x-request-id: "))
+                .map(ToOwned::to_owned),
+        );
+    }
+    assert_eq!(ids.len(), 206);
 }
 
 #[tokio::test]

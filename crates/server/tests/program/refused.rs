@@ -1,8 +1,16 @@
 //! Clients that are refused and ask again and again, whose requests are known by their bytes.
 
-use crate::client::{Answer, Connection};
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Connection, read_head};
 use crate::process::{Gateway, eventually};
-use crate::upstream::{OK, answering};
+use crate::service::send;
+use crate::upstream::{OK, answering, serving};
 
 /// Twice the same client: the third answer and those after it are given without reading the request
 /// anew.
@@ -131,20 +139,283 @@ fn what_is_admitted_again_is_charged_once() {
 }
 
 #[test]
-fn bodies_and_pieces_are_no_requests() {
+fn an_answer_tells_the_numbers_of_its_moment() {
     let gateway = Gateway::start(&["--quota", "1/h", "--identity-order", "api_key"]);
     let known = request("k");
     let mut connection = known_on(&gateway, &known);
-    // Two at once; then one in two pieces, of which the second looks like one of its own.
-    connection.send(known.repeat(2));
-    assert_eq!(connection.answer(true).status, 429);
-    assert_eq!(connection.answer(true).status, 429);
+    let number = |answer: &Answer, name: &str| answer.header(name).unwrap().parse::<u64>().unwrap();
+    let (mut waits, mut ids, mut dates) = (HashSet::new(), HashSet::new(), HashSet::new());
+    eventually("three seconds were told", || {
+        let answer = refused(&mut connection, &known);
+        let body = answer.json();
+        let ceil = |name: &str| body[name].as_f64().unwrap().ceil() as u64;
+        let wait = number(&answer, "retry-after");
+        assert_eq!(wait, ceil("retry_after"));
+        assert_eq!(number(&answer, "x-ratelimit-reset"), ceil("reset_at"));
+        let field = format!("\"default\";r=0;t={wait}");
+        assert_eq!(answer.header("ratelimit"), Some(&*field));
+        let id = answer.header("x-request-id").unwrap().to_owned();
+        assert_eq!(body["request_id"], id);
+        assert!(ids.insert(id), "each request has an id of its own");
+        dates.insert(answer.header("date").unwrap().to_owned());
+        waits.insert(wait);
+        waits.len() > 2
+    });
+    assert!(dates.len() > 1, "{dates:?}");
+}
+
+#[test]
+fn a_rule_that_changes_changes_the_answer() {
+    let gateway = Gateway::start(&["--identity-order", "api_key", "--remember-refusals", "0"]);
+    let rule = |limit: u64, mode: &str| {
+        let config = json!({"algorithm": "fixed_window", "limit": limit, "window_seconds": 3600});
+        let rule = json!({"id": "r", "identity_type": "api_key", "mode": mode, "config": config});
+        let target = if limit == 1 {
+            ("POST", "/rules")
+        } else {
+            ("PUT", "/rules/r")
+        };
+        let made = send(gateway.address, target.0, target.1, "", &rule.to_string());
+        assert!(made.status < 300, "{made:?}");
+    };
+    rule(1, "enforce");
+    let known = request("k");
     let mut connection = Connection::new(gateway.address);
-    refused(&mut connection, &known);
+    let mut ask = || {
+        connection.send(&known);
+        let answer = connection.answer(true);
+        let told = answer.header("x-ratelimit-limit").map(ToOwned::to_owned);
+        (answer.status, told, answer.json()["limit"].as_u64())
+    };
+    eventually("the rule holds", || {
+        ask() == (429, Some("1".into()), Some(1))
+    });
+    (0..TIMES).for_each(|_| assert_eq!(ask().0, 429));
+    // What was used under it stays used.
+    rule(2, "enforce");
+    eventually("the limit is another", || {
+        ask() == (429, Some("2".into()), Some(2))
+    });
+    (0..TIMES).for_each(|_| assert_eq!(ask(), (429, Some("2".into()), Some(2))));
+    rule(2, "shadow");
+    eventually("it only watches", || ask() == (200, None, None));
+    (0..TIMES).for_each(|_| assert_eq!(ask(), (200, None, None)));
+    rule(2, "enforce");
+    eventually("it holds again", || {
+        ask() == (429, Some("2".into()), Some(2))
+    });
+
+    let name = "/usage/k/block?identity_type=api_key";
+    let blocked = send(gateway.address, "POST", name, "", r#"{"seconds": 600}"#);
+    assert_eq!(blocked.status, 200, "{blocked:?}");
+    eventually("it is blocked", || ask() == (429, None, Some(0)));
+    (0..TIMES).for_each(|_| assert_eq!(ask(), (429, None, Some(0))));
+}
+
+#[test]
+fn what_is_answered_early_is_logged_and_counted() {
+    let gateway = Gateway::start(&["--quota", "1/h", "--identity-order", "api_key"]);
+    let known = request("k");
+    let mut connection = known_on(&gateway, &known);
+    let ids: Vec<_> = (0..TIMES)
+        .map(|_| refused(&mut connection, &known))
+        .map(|answer| answer.header("x-request-id").unwrap().to_owned())
+        .collect();
+    for id in ids {
+        let line = format!("request_id={id} method=\"GET\" path=\"/a\" status=429 millis=");
+        eventually("each is logged", || gateway.log().contains(&line));
+    }
+    let metrics = crate::client::get(gateway.address, "/metrics");
+    let refused = 2 * TIMES;
+    for counted in [
+        format!("tollgate_requests_total{{method=\"GET\",outcome=\"refused\"}} {refused}\n"),
+        format!("tollgate_request_seconds_count{{outcome=\"refused\"}} {refused}\n"),
+    ] {
+        assert!(
+            metrics.text().contains(&counted),
+            "{counted}{}",
+            metrics.text()
+        );
+    }
+    assert!(!gateway.log().contains(known.lines().nth(2).unwrap()));
+}
+
+#[test]
+fn pieces_are_no_requests() {
+    let gateway = Gateway::start(&["--quota", "1/h", "--identity-order", "api_key"]);
+    let known = request("k");
+    let mut connection = known_on(&gateway, &known);
+    // One in two pieces, of which the second looks like one of its own.
     connection.send("GET /pieces HTTP/1.1\r\nX-Rest: ");
     let answer = refused(&mut connection, &known);
     assert_eq!(answer.json()["instance"], "/pieces");
     refused(&mut connection, &known);
+    let mut connection = Connection::new(gateway.address);
+    let (begin, end) = known.split_at(30);
+    connection.send(begin);
+    refused(&mut connection, end);
+    connection.send(format!("{known}{begin}"));
+    assert_eq!(connection.answer(true).status, 429);
+    refused(&mut connection, end);
+}
+
+#[test]
+fn requests_that_come_together_are_answered_in_their_order() {
+    let gateway = Gateway::start(&["--quota", "1/h", "--identity-order", "api_key"]);
+    let at = |path: &str, key: &str| request(key).replace("/a", path);
+    // Until each of them is known: a batch makes one known at a time.
+    let batch: Vec<_> = (0..8).map(|n| at(&format!("/{n}"), "k")).collect();
+    let mut connection = Connection::new(gateway.address);
+    connection.send(at("/", "k"));
+    assert_eq!(connection.answer(true).status, 200);
+    let mut answers = |requests: &[String]| -> Vec<_> {
+        connection.send(requests.concat());
+        let told = |answer: Answer| (answer.status, answer.json()["instance"].clone());
+        requests
+            .iter()
+            .map(|_| told(connection.answer(true)))
+            .collect()
+    };
+    let expected: Vec<_> = (0..8).map(|n| (429, json!(format!("/{n}")))).collect();
+    for _ in 0..2 * batch.len() {
+        assert_eq!(answers(&batch), expected);
+    }
+    // Somebody else among them is let through in turn, and what is new is told apart.
+    let mut mixed = batch.clone();
+    mixed[3] = at("/3", "another");
+    mixed[5] = "POST /5 HTTP/1.1\r\nHost: h\r\nX-API-Key: k\r\n\r\n".into();
+    let mut expected = expected;
+    expected[3] = (200, Value::Null);
+    assert_eq!(answers(&mixed), expected);
+    expected[3] = (429, json!("/3"));
+    for _ in 0..TIMES {
+        assert_eq!(answers(&mixed), expected);
+        assert_eq!(answers(&batch)[..3], expected[..3]);
+    }
+    let metrics = crate::client::get(gateway.address, "/metrics");
+    let refused = 16 * 8 + 7 + TIMES * 16;
+    for (method, count) in [("GET", refused - 1 - TIMES), ("POST", 1 + TIMES)] {
+        let counted = format!("{{method=\"{method}\",outcome=\"refused\"}} {count}\n");
+        assert!(
+            metrics.text().contains(&counted),
+            "{counted}{}",
+            metrics.text()
+        );
+    }
+}
+
+#[test]
+fn a_body_that_looks_like_requests_is_a_body() {
+    let gateway = Gateway::start(&["--quota", "1/h", "--identity-order", "api_key"]);
+    let known = request("k");
+    let mut connection = known_on(&gateway, &known);
+    let length = 2 * known.len();
+    let head =
+        format!("POST /p HTTP/1.1\r\nHost: h\r\nX-API-Key: k\r\nContent-Length: {length}\r\n\r\n");
+    let last = known.replace("/a", "/last");
+    connection.send(format!("{known}{head}{known}{known}{last}"));
+    for path in ["/a", "/p", "/last"] {
+        let answer = connection.answer(true);
+        assert_eq!(
+            (answer.status, &answer.json()["instance"]),
+            (429, &json!(path))
+        );
+    }
+    refused(&mut connection, &known);
+}
+
+#[test]
+fn who_goes_on_is_not_idle_and_who_stops_is() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let options = ["--quota", "1/h", "--identity-order", "api_key"];
+    let gateway = Gateway::start(&[&options[..], &["--header-timeout", "1s"]].concat());
+    let known = request("k");
+    let mut connection = known_on(&gateway, &known);
+    let start = Instant::now();
+    eventually("it goes on for long", || {
+        refused(&mut connection, &known);
+        start.elapsed() > 3 * PATIENCE
+    });
+    refused(&mut connection, &known);
+    let latest = Instant::now();
+    connection.closed();
+    assert!(latest.elapsed() > PATIENCE / 2, "{:?}", latest.elapsed());
+    assert!(latest.elapsed() < 10 * PATIENCE, "{:?}", latest.elapsed());
+}
+
+#[test]
+fn what_comes_while_another_is_answered_waits_for_its_turn() {
+    let (held, release) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (in_upstream, go_on) = (Arc::clone(&held), Arc::clone(&release));
+    let upstream = serving(move |mut stream| {
+        while let Some((line, _)) = read_head(&mut stream) {
+            if line.contains("/slow") {
+                in_upstream.wait();
+                go_on.wait();
+            }
+            if stream.get_mut().write_all(OK.as_bytes()).is_err() {
+                break;
+            }
+        }
+    });
+    let upstream = format!("http://{upstream}");
+    let options = [
+        "--quota",
+        "1/h",
+        "--identity-order",
+        "api_key",
+        "--workers",
+        "1",
+    ];
+    let gateway = Gateway::start(&[&options[..], &["--upstream", &upstream]].concat());
+    let known = request("k");
+    let mut connection = known_on(&gateway, &known);
+    connection.send(request("slow").replace("/a", "/slow"));
+    held.wait();
+    connection.send(&known);
+    // Its thread has seen what came before these.
+    let mut other = Connection::new(gateway.address);
+    (0..TIMES).for_each(|_| drop(refused(&mut other, &known)));
+    release.wait();
+    assert_eq!(connection.answer(true).status, 200);
+    assert_eq!(connection.answer(true).status, 429);
+    refused(&mut connection, &known);
+}
+
+#[test]
+fn a_client_that_reads_late_gets_all_its_answers() {
+    let gateway = Gateway::start(&["--quota", "1/h", "--identity-order", "api_key"]);
+    let known = request("k");
+    let mut connection = known_on(&gateway, &known);
+    // More than the system holds of what nobody reads.
+    const BATCHES: usize = 250;
+    const BATCH: usize = 100;
+    let mut stream = connection.stream.get_ref().try_clone().unwrap();
+    let sent = std::thread::spawn(move || {
+        let batch = known.repeat(BATCH);
+        for _ in 0..BATCHES {
+            stream.write_all(batch.as_bytes()).unwrap();
+        }
+    });
+    let mut latest = 0;
+    eventually("it waits for its client", || {
+        let text = crate::client::get(gateway.address, "/metrics")
+            .text()
+            .to_owned();
+        let counted = "tollgate_requests_total{method=\"GET\",outcome=\"refused\"} ";
+        let at = text.find(counted).unwrap() + counted.len();
+        let count: usize = text[at..].lines().next().unwrap().parse().unwrap();
+        let before = std::mem::replace(&mut latest, count);
+        count > TIMES + BATCH && count == before && count < BATCHES * BATCH
+    });
+    let mut ids = HashSet::new();
+    for _ in 0..BATCHES * BATCH {
+        let answer = connection.answer(true);
+        assert_eq!(answer.status, 429);
+        assert!(ids.insert(answer.header("x-request-id").unwrap().to_owned()));
+    }
+    sent.join().unwrap();
+    refused(&mut connection, &request("k"));
 }
 
 #[test]

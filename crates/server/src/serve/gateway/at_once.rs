@@ -1,9 +1,7 @@
 //! Answers to requests that are known, without a server that understands them. What is answered is
 //! byte for byte what it would be with one.
 
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderMap, TE, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::{Method, Version};
 use tokio::time::Instant;
@@ -12,15 +10,15 @@ use tollgate_http::{BodyStyle, RequestId};
 use super::{Gateway, unenforced};
 use crate::engine::{Intent, Question, Verdict};
 use crate::metrics::Outcome;
-use crate::serve::answer::FIELDS;
-use crate::serve::known::{Date, Known, Offered, Worked};
+use crate::serve::known::{Found, Known, Offered, Worked};
 use crate::serve::peer::Peer;
+use crate::serve::template::{Answer, Id};
 use crate::serve::worker::Shared;
 
 /// What becomes of a request that is known.
 pub(in crate::serve) enum AtOnce {
-    /// This is its whole answer, and has been counted.
-    Refused(Vec<u8>),
+    /// Its answer is written, and has been counted, at this moment.
+    Refused(Instant),
     /// It is let through, and was charged.
     Decided(Box<Verdict>),
     /// To decide on it takes waiting; nothing was charged.
@@ -30,8 +28,13 @@ pub(in crate::serve) enum AtOnce {
 }
 
 impl Gateway {
-    /// Decides on a request that is known, if that takes no waiting.
-    pub(in crate::serve) fn at_once(&self, known: &Known, date: &mut Date) -> AtOnce {
+    /// Decides on a request that is known, and came at this moment, if that takes no waiting.
+    pub(in crate::serve) fn at_once(&self, found: Found<'_>, start: Instant) -> AtOnce {
+        let Found {
+            known,
+            date,
+            answers,
+        } = found;
         let engine = &self.service.engine;
         if !engine.resolver().is_as_of(&known.as_of) {
             return AtOnce::Unknown;
@@ -39,7 +42,6 @@ impl Gateway {
         if self.is_draining() {
             return AtOnce::Later;
         }
-        let start = Instant::now();
         let question = Question {
             identity: &known.identity,
             method: &known.method,
@@ -49,27 +51,32 @@ impl Gateway {
             times: 1,
             intent: Intent::Serve,
         };
-        let Some(verdict) = engine.answer_now(&question, &known.key) else {
+        let Some(verdict) = engine.answer_now(&question, &known.key, known.normalised()) else {
             return AtOnce::Later;
         };
         if verdict.allowed() {
             return AtOnce::Decided(Box::new(verdict));
         }
-        let id = RequestId::of(&known.headers);
-        let problem = verdict.problem();
-        let status = problem.status();
-        let body = problem.to_json_of(&known.path, id.as_str(), known.style);
-        let mut headers = HeaderMap::with_capacity(FIELDS);
-        headers.insert(CONTENT_TYPE, known.style.content_type());
-        verdict.write_headers(&mut headers);
+        let id = match &known.id {
+            Some(given) => Id::Given(given),
+            None => Id::Made(RequestId::made(verdict.now())),
+        };
+        let answer = Answer {
+            verdict: &verdict,
+            style: known.style,
+            path: &known.path,
+            id,
+            date: date.text(verdict.now()),
+        };
+        let status = answer.write(&mut known.template, answers);
         unenforced(&verdict, &id);
-        self.requests
-            .end(&known.method, Outcome::of(status), start.elapsed());
-        id.write(&mut headers);
+        let end = Instant::now();
+        let took = end.saturating_duration_since(start);
+        self.requests.end(&known.method, Outcome::of(status), took);
         if self.is_logging() {
-            super::log(&known.method, &known.path, status, start, false, &id);
+            super::log(&known.method, &known.path, status, took, false, id.as_str());
         }
-        AtOnce::Refused(written(status, &headers, date.text(verdict.now()), &body))
+        AtOnce::Refused(end)
     }
 
     /// Gets to know a request that was refused, if all that comes of it will be the same again.
@@ -118,33 +125,4 @@ fn is_plain(request: &Parts) -> bool {
         && [CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT, TE, UPGRADE]
             .iter()
             .all(|it| !headers.contains_key(it))
-}
-
-/// An answer as it goes over the wire.
-fn written(status: http::StatusCode, headers: &HeaderMap, date: &str, body: &[u8]) -> Vec<u8> {
-    const ROOM: usize = 512;
-    let mut text = Vec::with_capacity(ROOM + body.len());
-    let mut put = |parts: &[&[u8]]| parts.iter().for_each(|it| text.extend_from_slice(it));
-    let reason = status.canonical_reason().unwrap_or("<none>");
-    let status = status.as_str();
-    put(&[
-        b"HTTP/1.1 ",
-        status.as_bytes(),
-        b" ",
-        reason.as_bytes(),
-        b"\r\n",
-    ]);
-    for (name, value) in headers {
-        put(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
-    }
-    let length = http::HeaderValue::from(body.len());
-    put(&[
-        b"content-length: ",
-        length.as_bytes(),
-        b"\r\ndate: ",
-        date.as_bytes(),
-        b"\r\n\r\n",
-        body,
-    ]);
-    text
 }

@@ -57,11 +57,11 @@ fn s50_rules_are_in_two_hashes() {
     redis.command(&["HSET", "rules:index", "broken", "{\"id\": \"broken\"}"]);
     redis.command(&["HSET", "blocks:index", "broken", "{}"]);
     let gateway = super::gateway(&redis.url());
-    assert!(
+    eventually("it is told", || {
         gateway
             .log()
             .contains("some blocks in the store say nothing")
-    );
+    });
     assert_eq!(get(gateway.address, "/rules/theirs").status, 200);
     let ready = get(gateway.address, "/ready").json();
     assert_eq!(ready["checks"]["rules"]["healthy"], false, "{ready}");
