@@ -192,8 +192,12 @@ fn place(hasher: &RandomState, head: &[u8], peer: IpAddr) -> (usize, u32) {
 }
 
 /// How long the head is with which this begins, if all of it is there, and ends as every parser
-/// takes it: one may end a head at any empty line, whatever its lines end with.
+/// takes it: one may end a head at any empty line, whatever its lines end with, and passes over
+/// those before it, which are no request.
 pub(super) fn head_length(bytes: &[u8]) -> Option<usize> {
+    if let Some(b'\r' | b'\n') = bytes.first() {
+        return None;
+    }
     let mut rest = bytes;
     loop {
         // A slice never fails, and its bytes are looked at many at a time.
@@ -356,6 +360,9 @@ mod tests {
             "",
             "\n",
             "\r\n",
+            "\r\n\r\n",
+            "\r\nGET / HTTP/1.1\r\n\r\n",
+            "\r\n\r\nGET / HTTP/1.1\r\n\r\n",
             "GET / HTTP/1.1\r\n",
             "GET / HTTP/1.1\n\n",
             "GET / HTTP/1.1\n\r\n",

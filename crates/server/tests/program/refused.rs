@@ -454,3 +454,19 @@ fn another_request_of_a_refused_client_is_another() {
     assert_eq!(connection.answer(true).status, 200);
     connection.closed();
 }
+
+#[test]
+fn empty_lines_before_a_request_are_no_request() {
+    let gateway = Gateway::start(&["--quota", "1/h", "--workers", "1"]);
+    let at = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut connection = Connection::new(gateway.address);
+    connection.send(at("/a"));
+    assert_eq!(connection.answer(true).status, 200);
+    refused(&mut connection, &at("/a"));
+    refused(&mut connection, &format!("\r\n\r\n{}", at("/b")));
+    // Nobody gets an answer to them, which would be taken for that to the request.
+    let mut other = Connection::new(gateway.address);
+    let answer = refused(&mut other, &format!("\r\n\r\n{}", at("/c")));
+    assert_eq!(answer.json()["instance"], "/c");
+    assert_eq!(refused(&mut other, &at("/d")).json()["instance"], "/d");
+}
